@@ -1,0 +1,114 @@
+// The devices of this process: which backends are open, and which global index belongs to which of them.
+//
+// Global indices are the backends' local ones laid end to end, in a fixed order. The table is written once, under the lock of
+// activation, and only read after that; a reader needs no lock.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/macros/Macros.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc/hal/library.h"
+
+namespace flagos {
+
+inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
+inline constexpr int kMaxDevices = 64;
+
+// What Python's discovery found, in the order of the devices. Opening happens at activation.
+struct BackendRequest {
+  std::string name;          // "reference", "reference:second"
+  std::string path;          // the HAL library
+  bool private_copy = false; // a second instance of the same library
+  bool emulated = false;     // joins only when activated (design: the reference backend where nothing else is)
+};
+
+enum class BackendState { Waiting, Selected, NoDevice, SdkMissing, AbiRefused, Failed };
+
+struct BackendRecord {
+  BackendRequest request;
+  BackendState state = BackendState::Waiting;
+  std::string reason;              // in words, for every state but Selected
+  int first_device = 0;            // global index
+  int device_count = 0;
+  int64_t host_access = 0;         // FLAGOS_HAL_HOST_ACCESS_…
+  int64_t alignment = 64;
+  bool async_streams = true;
+  std::shared_ptr<hal::Library> library;  // null unless opened
+};
+
+struct DeviceEntry {
+  const hal::Tables* hal = nullptr;
+  const BackendRecord* backend = nullptr;
+  int32_t local = 0;           // index within the backend
+  c10::DeviceIndex index = 0;  // global index
+  bool host_accessible = false;  // host_access == COHERENT: a host kernel may use device pointers
+};
+
+// Replaces the list of backends; only before the first use. Opens nothing.
+void setBackendRequests(std::vector<BackendRequest> requests);
+
+// Opens and initialises the backends, the emulated ones too when no other has a device, and returns the number of devices.
+// Idempotent and thread-safe. Throws c10::Error, listing every candidate with its reason, if none has a device, and
+// in a bad fork.
+c10::DeviceIndex activate();
+bool activated() noexcept;
+
+// Devices of backends that are not emulated before activation (opens those), all devices afterwards. Never throws: a backend that
+// fails counts 0 and keeps its reason.
+c10::DeviceIndex deviceCount() noexcept;
+
+// One record per request, with state and reason so far.
+std::vector<BackendRecord> backendRecords();
+
+namespace detail {
+extern DeviceEntry device_table[kMaxDevices];
+extern std::atomic<int> device_table_size;  // 0 until activated
+[[noreturn]] void badDeviceIndex(int64_t index);
+}  // namespace detail
+
+// The entry of a global index. Activates at first use. Throws c10::Error for an index out of range (names the count).
+inline const DeviceEntry& deviceEntry(c10::DeviceIndex index) {
+  const int size = detail::device_table_size.load(std::memory_order_acquire);
+  if (C10_LIKELY(index >= 0 && index < size)) return detail::device_table[index];
+  if (size == 0) {
+    const int count = activate();
+    if (index >= 0 && index < count) return detail::device_table[index];
+  }
+  detail::badDeviceIndex(index);
+}
+
+// The calling thread's current device (global index; 0 at first). Setting tells the HAL of the new device's backend; no call
+// is made where the index does not change.
+c10::DeviceIndex currentDevice() noexcept;
+void setDevice(c10::DeviceIndex index);
+c10::DeviceIndex exchangeDevice(c10::DeviceIndex index);  // −1 leaves it; returns the one before
+inline c10::DeviceIndex resolveIndex(c10::DeviceIndex index) { return index < 0 ? currentDevice() : index; }
+
+// True in a child of fork() whose parent had activated. Every use then throws one sentence (use the spawn start method).
+bool inBadFork() noexcept;
+void throwIfBadFork();
+
+// Waits for all devices, shuts the backends down. Afterwards releases are no-ops and uses throw. Called from Python's atexit.
+void shutdownRuntime() noexcept;
+bool isShutDown() noexcept;
+
+[[noreturn]] void throwHalError(const DeviceEntry& device, flagos_hal_status status, const char* what);
+
+}  // namespace flagos
+
+// Checks a HAL status of `device` (a DeviceEntry). `what` names what core was doing: "copy 4096 bytes to the host". The message
+// has the call, the device, the class and the vendor's code and text. OUT_OF_MEMORY throws c10::OutOfMemoryError.
+#define FLAGOS_CHECK(device, expression, what)                                                 \
+  do {                                                                                         \
+    const flagos_hal_status flagos_status_ = (expression);                                     \
+    if (C10_UNLIKELY(flagos_status_ != FLAGOS_HAL_STATUS_OK)) {                                \
+      ::flagos::throwHalError((device), flagos_status_, (what));                               \
+    }                                                                                          \
+  } while (0)

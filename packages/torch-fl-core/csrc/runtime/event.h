@@ -1,0 +1,35 @@
+// Events: a HAL event made at its first record, of the device of the stream it is recorded on.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include "csrc/runtime/devices.h"
+
+namespace flagos {
+
+// Move-only owner of one HAL event. Destruction never throws and is a no-op after shutdown.
+class Event {
+ public:
+  explicit Event(bool timing = false, bool blocking = false, bool interprocess = false) noexcept;
+  ~Event();
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(c10::Stream stream);  // throws if the event was made for another device
+  void block(c10::Stream stream) const;  // queued: `stream` waits; a no-op if never recorded; any device, any backend
+  bool query() const;               // true if never recorded
+  void synchronize() const;
+  double elapsedMs(const Event& end) const;
+  bool recorded() const noexcept { return handle_ != nullptr; }
+  c10::DeviceIndex device() const noexcept { return device_; }
+  flagos_hal_event* handle() const noexcept { return handle_; }
+
+ private:
+  flagos_hal_event* handle_ = nullptr;
+  c10::DeviceIndex device_ = -1;
+  uint32_t flags_ = 0;
+};
+
+}  // namespace flagos
