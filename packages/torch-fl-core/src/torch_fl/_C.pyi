@@ -1,0 +1,112 @@
+"""Types of the bindings: one entry per bound function, grouped by the subject that owns it."""
+
+from typing import Any
+
+import torch
+
+class devices:
+    """Backends and their devices (csrc/bindings/bind_devices.cpp)."""
+
+    @staticmethod
+    def configure(settings: dict[str, str]) -> None:
+        """Hand the values of the FLAGOS_ variables to the runtime; only before the first use."""
+    @staticmethod
+    def set_backend_requests(requests: list[dict[str, Any]]) -> None:
+        """Replace the list of backends. Keys: name, path, private_copy, emulated. Opens nothing."""
+    @staticmethod
+    def backend_records() -> list[dict[str, Any]]:
+        """One dict per request: name, path, emulated, state ("selected", "no device", "SDK missing",
+        "ABI refused", "failed", "waiting"), reason, first_device, device_count, host_access, abi (tuple or None), …"""
+    @staticmethod
+    def allow_emulated() -> None:
+        """From now on device_count opens emulated backends too, where no other has a device."""
+    @staticmethod
+    def activate() -> int:
+        """Open and initialise the backends; the number of devices."""
+    @staticmethod
+    def activated() -> bool: ...
+    @staticmethod
+    def device_count() -> int: ...
+    @staticmethod
+    def current_device() -> int:
+        """The calling thread's current device; 0 before activation, which this does not cause."""
+    @staticmethod
+    def set_device(index: int) -> None: ...
+    @staticmethod
+    def exchange_device(index: int) -> int: ...
+    @staticmethod
+    def synchronize(index: int) -> None: ...
+    @staticmethod
+    def properties(index: int) -> dict[str, Any]:
+        """Fields of flagos_hal_device_properties; None for what the vendor does not tell; plus backend, local_index,
+        driver_version, sdk_version, dtypes (list of torch names, None if not told)."""
+    @staticmethod
+    def can_access_peer(device: int, peer: int) -> bool: ...
+    @staticmethod
+    def in_bad_fork() -> bool: ...
+    @staticmethod
+    def shutdown() -> None: ...
+
+class streams:
+    """What torch.Stream and torch.Event do not offer themselves (csrc/bindings/bind_stream.cpp). Streams are
+    (stream_id, device_index)."""
+
+    @staticmethod
+    def current_stream(device: int) -> tuple[int, int]: ...
+    @staticmethod
+    def default_stream(device: int) -> tuple[int, int]: ...
+    @staticmethod
+    def set_current_stream(stream_id: int, device: int) -> None: ...
+    @staticmethod
+    def external_stream(native_handle: int, device: int) -> tuple[int, int]: ...
+    @staticmethod
+    def native_handle(stream_id: int, device: int) -> int: ...
+    @staticmethod
+    def priority(stream_id: int, device: int) -> int: ...
+    @staticmethod
+    def priority_range(device: int) -> tuple[int, int]:
+        """(least, greatest), as torch.cuda.Stream.priority_range."""
+
+class generators:
+    """Random generators (csrc/bindings/bind_generator.cpp)."""
+
+    @staticmethod
+    def default_generator(device: int) -> torch.Generator: ...
+    @staticmethod
+    def seed_all(seed: int) -> None:
+        """Seed the default generators of all devices, also of those that do not exist yet. Activates nothing."""
+
+class memory:
+    """The device and pinned allocators (csrc/bindings/bind_memory.cpp)."""
+
+    @staticmethod
+    def stats(device: int) -> dict[str, Any]:
+        """Nested as torch.cuda.memory_stats_as_nested_dict."""
+    @staticmethod
+    def reset_peak_stats(device: int) -> None: ...
+    @staticmethod
+    def reset_accumulated_stats(device: int) -> None: ...
+    @staticmethod
+    def info(device: int) -> tuple[int, int]:
+        """(free, total) bytes."""
+    @staticmethod
+    def empty_cache() -> None: ...
+    @staticmethod
+    def set_fraction(fraction: float, device: int) -> None: ...
+    @staticmethod
+    def fraction(device: int) -> float: ...
+    @staticmethod
+    def snapshot() -> list[dict[str, Any]]: ...
+    @staticmethod
+    def allocate(size: int, device: int, stream_id: int) -> int:
+        """Raw memory of the caching allocator; the pointer as an integer."""
+    @staticmethod
+    def release(pointer: int) -> None: ...
+    @staticmethod
+    def host_stats() -> dict[str, Any]: ...
+    @staticmethod
+    def reset_peak_host_stats() -> None: ...
+    @staticmethod
+    def reset_accumulated_host_stats() -> None: ...
+    @staticmethod
+    def host_empty_cache() -> None: ...
