@@ -44,7 +44,7 @@ class CMakeBuild(build_ext):
 torch = torch_build.torch_build()
 setup(
     version=torch.core_version,
-    install_requires=[f"torch=={torch.minor}.*"],
+    install_requires=[f"torch=={torch.minor}.*", "rich>=13", "typer>=0.12"],
     # Makes the wheel one for this Python and platform; CMakeBuild knows the real targets.
     ext_modules=[Extension("torch_fl._C", sources=[])],
     cmdclass={"build_ext": CMakeBuild},

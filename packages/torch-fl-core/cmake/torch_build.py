@@ -99,6 +99,13 @@ def compiler_version(compiler: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
 
 
+def hal_abi() -> list[int]:
+    """Return major and minor of the HAL ABI in hal.h."""
+    header = (PACKAGE / "include" / "flagos" / "hal.h").read_text(encoding="utf-8")
+    found = dict(re.findall(r"#define FLAGOS_HAL_ABI_(MAJOR|MINOR) (\d+)u", header))
+    return [int(found["MAJOR"]), int(found["MINOR"])]
+
+
 def source_hash() -> str:
     """Return a hash of everything a build of core reads from this folder."""
     digest = hashlib.sha256()
@@ -116,6 +123,7 @@ def write_build_record(path: Path, torch: TorchBuild, compiler: str, flags: str)
         "version": torch.core_version,
         "torch": torch.version,
         "torch_minor": torch.minor,
+        "hal_abi": hal_abi(),
         "cxx11_abi": torch.cxx11_abi,
         "cxx_standard": torch.cxx_standard,
         "python": platform.python_version(),

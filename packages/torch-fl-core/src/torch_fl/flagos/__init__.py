@@ -1,0 +1,87 @@
+"""The device `flagos`: what torch.cuda offers for its device, torch.flagos offers for this one.
+
+Everything here can be called before the first use of a device, and opens one only where it must. What torch.cuda has and
+this lacks is listed, each with its reason, in tests/python/test_device_module.py.
+"""
+
+from torch import OutOfMemoryError
+from torch_fl_base.spec import BackendError
+
+from . import amp, memory, random, streams
+from ._device import (
+    _exchange_device,
+    _is_in_bad_fork,
+    _lazy_init,
+    _maybe_exchange_device,
+    can_device_access_peer,
+    current_device,
+    device,
+    device_count,
+    device_memory_used,
+    device_of,
+    get_amp_supported_dtype,
+    get_arch_list,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    init,
+    ipc_collect,
+    is_available,
+    is_bf16_supported,
+    is_initialized,
+    set_device,
+    synchronize,
+)
+from ._properties import DeviceProperties
+from .memory import (
+    caching_allocator_alloc,
+    caching_allocator_delete,
+    empty_cache,
+    empty_host_cache,
+    get_allocator_backend,
+    get_per_process_memory_fraction,
+    host_memory_stats,
+    host_memory_stats_as_nested_dict,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_snapshot,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_host_memory_stats,
+    reset_accumulated_memory_stats,
+    reset_peak_host_memory_stats,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
+from .random import (
+    _get_generator,
+    _get_rng_state_offset,
+    _set_rng_state_offset,
+    default_generators,
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from .streams import (
+    Event,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    _set_stream_by_id,
+    current_stream,
+    default_stream,
+    get_stream_from_external,
+    is_current_stream_capturing,
+    set_stream,
+    stream,
+)

@@ -1,0 +1,233 @@
+"""The checks of the op level. Each runs an operator's samples on CPU and on the device and collects complaints."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torch_fl.testing.ops import gradients, outputs, randomness
+from torch_fl.testing.ops.attempt import Attempt, Call, Config, Function, attempt, compare_attempts, summary
+from torch_fl.testing.ops.database import op_name
+from torch_fl.testing.ops.mirror import (
+    emptied,
+    has_plain_storage,
+    interleaved,
+    reversed_memory,
+    scalared,
+    tensors_in,
+    transform,
+)
+
+# Operators whose result is memory as it was found: only its form can be compared.
+UNINITIALISED = frozenset(
+    ["empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"]
+)
+
+# Arguments that PyTorch wants on CPU whatever the device of the rest, by position.
+HOST_ARGUMENTS = {"tensor_split": 0}
+
+Phase = Callable[[str], None]
+
+
+@dataclass
+class Report:
+    """The outcome of one entry: status `pass`, `fail` or `skip`, the reason, and how many calls were compared."""
+
+    status: str
+    message: str = ""
+    calls: int = 0
+
+
+class Subject:
+    """One operator with one data type: its samples, and calls of it on both devices."""
+
+    def __init__(self, info: Any, dtype: torch.dtype, config: Config, phase: Phase) -> None:
+        self.info = info
+        self.dtype = dtype
+        self.config = config
+        self.phase = phase
+        self.name = op_name(info)
+        self.device_type = torch.device(config.device).type
+        self._samples: dict[bool, list[Any]] = {}
+
+    def samples(self, *, requires_grad: bool = False, most: int | None = None) -> list[Any]:
+        """Return samples made on CPU, spread evenly over those PyTorch offers; the first and the last are among them."""
+        if requires_grad not in self._samples:
+            torch.manual_seed(self.config.seed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = self.info.sample_inputs("cpu", self.dtype, requires_grad=requires_grad)
+                self._samples[requires_grad] = list(found)
+        everything = self._samples[requires_grad]
+        limit = min(self.config.max_samples, most or self.config.max_samples)
+        if len(everything) <= limit:
+            return everything
+        step = (len(everything) - 1) / max(limit - 1, 1)
+        return [everything[round(index * step)] for index in range(limit)]
+
+    def both(self, function: Function, call: Call) -> tuple[Attempt, Attempt]:
+        """Return the call on the device and on CPU; CPU goes first, so that a crash can be told apart."""
+        self.phase("cpu")
+        theirs = attempt(function, call, "cpu", self.config.seed)
+        self.phase("device")
+        ours = attempt(_unhidden(function), self._placed(call), self.config.device, self.config.seed)
+        return ours, theirs
+
+    def compare(self, ours: Attempt, theirs: Attempt) -> list[str]:
+        """Return the complaints about a pair of attempts."""
+        values = self.info.name not in UNINITIALISED and not getattr(self.info, "has_nondeterministic_output", False)
+        return compare_attempts(ours, theirs, exact=self.config.exact, values=values)
+
+    def _placed(self, call: Call) -> Call:
+        position = HOST_ARGUMENTS.get(self.info.name)
+        if position is None:
+            return call
+        args = list(call.args)
+        if position + 1 < len(args) and isinstance(args[position + 1], torch.Tensor):
+            args[position + 1] = _OnHost(args[position + 1])
+        return Call(tuple(args), call.kwargs)
+
+
+class _OnHost:
+    """Hides an argument from the mirror, which moves what it recognises."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+def _unhidden(function: Function) -> Function:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*[arg.tensor if isinstance(arg, _OnHost) else arg for arg in args], **kwargs)
+
+    return call
+
+
+def call_of(sample: Any) -> Call:
+    """Return the arguments of a sample as one call."""
+    return Call((sample.input, *sample.args), dict(sample.kwargs))
+
+
+Pairs = Iterator[tuple[str, list[str] | None]]  # name of the call; complaints, or None where CPU gives no reference
+
+
+def _forward(subject: Subject) -> Pairs:
+    function = subject.info.get_op()
+    for index, sample in enumerate(subject.samples()):
+        call = call_of(sample)
+        ours, theirs = subject.both(function, call)
+        if theirs.error is not None:
+            yield f"sample {index}", None
+            continue
+        complaints = subject.compare(ours, theirs)
+        if theirs.random and not complaints and index < 4:
+            complaints = randomness.complaints(function, call, ours, theirs, subject.config)
+        yield f"sample {index}", complaints
+
+
+def _changed(
+    subject: Subject, changes: dict[str, Callable[[torch.Tensor], torch.Tensor]], most: int, *, strict: bool
+) -> Pairs:
+    """Run samples with all their tensors changed. Strict: where CPU raises, the device must too."""
+    function = subject.info.get_op()
+    names = list(changes)
+    for index, sample in enumerate(subject.samples(most=most)):
+        chosen = names if strict else [names[index % len(names)]]
+        for name in chosen:
+            change = changes[name]
+            original = call_of(sample)
+            plain = [t for t in tensors_in(original.everything()) if has_plain_storage(t)]
+            if not plain:
+                continue
+            args, kwargs = transform(original.everything(), _on_tensors(change))
+            call = Call(args, kwargs)
+            ours, theirs = subject.both(function, call)
+            if theirs.error is not None and not strict:
+                yield f"sample {index} {name}", None
+            else:
+                yield f"sample {index} {name}", subject.compare(ours, theirs)
+
+
+def _on_tensors(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
+    return lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _strided(subject: Subject) -> Pairs:
+    changes = {"interleaved": interleaved, "reversed memory": reversed_memory}
+    yield from _changed(subject, changes, 12, strict=False)
+
+
+def _edge(subject: Subject) -> Pairs:
+    yield from _changed(subject, {"emptied": emptied, "0-dim": scalared}, 3, strict=True)
+
+
+def _conjugated(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.conj() if tensor.is_complex() and has_plain_storage(tensor) else tensor
+
+
+def _negated(tensor: torch.Tensor) -> torch.Tensor:
+    if not has_plain_storage(tensor) or not (tensor.is_complex() or tensor.is_floating_point()):
+        return tensor
+    return torch._neg_view(tensor)
+
+
+def _conj_neg(subject: Subject) -> Pairs:
+    changes = {"conjugate views": _conjugated} if subject.dtype.is_complex else {}
+    yield from _changed(subject, {**changes, "negative views": _negated}, 4, strict=False)
+
+
+def _errors(subject: Subject) -> Pairs:
+    torch.manual_seed(subject.config.seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = list(subject.info.error_inputs("cpu"))
+    function = subject.info.get_op()
+    for index, case in enumerate(cases):
+        ours, theirs = subject.both(function, call_of(case.sample_input))
+        if theirs.error is None or not re.search(case.error_regex, str(theirs.error)):
+            yield f"error {index}", None
+        elif ours.error is None:
+            yield f"error {index}", [f"no error; CPU raises {summary(theirs.error)}"]
+        elif not isinstance(ours.error, case.error_type) or not re.search(case.error_regex, str(ours.error)):
+            yield f"error {index}", [f"raises {summary(ours.error)}; CPU raises {summary(theirs.error)}"]
+        else:
+            yield f"error {index}", []
+
+
+_RUNNERS: dict[str, Callable[[Subject], Pairs]] = {
+    "forward": _forward,
+    "strided": _strided,
+    "edge": _edge,
+    "conj_neg": _conj_neg,
+    "out": outputs.out,
+    "inplace": outputs.inplace,
+    "backward": gradients.backward,
+    "gradgrad": gradients.gradgrad,
+    "forward_ad": gradients.forward_ad,
+    "errors": _errors,
+}
+
+
+def run_check(subject: Subject, check: str) -> Report:
+    """Run one check of one operator and data type to its end."""
+    failed: list[str] = []
+    calls = without_reference = 0
+    subject.phase("samples")
+    for name, complaints in _RUNNERS[check](subject):
+        if complaints is None:
+            without_reference += 1
+            continue
+        calls += 1
+        if complaints:
+            failed.append(f"{name}: {'; '.join(complaints[:3])}")
+    if failed:
+        shown = " | ".join(failed[:3])
+        return Report("fail", f"{len(failed)} of {calls} calls. {shown}", calls)
+    if calls == 0:
+        reason = "CPU itself raises on every sample" if without_reference else "no sample applies"
+        return Report("skip", reason)
+    return Report("pass", "", calls)
