@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch_fl_base.spec import BackendError
+
 FILE = Path(__file__).parent / "_build.json"
 
 
@@ -26,7 +28,7 @@ class BuildInfo:
 def build_info(file: Path = FILE) -> BuildInfo | None:
     """Return what the build recorded, or None in a source tree that was never built.
 
-    Raises: ValueError if the file is there but is not what a build writes.
+    Raises: BackendError if the file is there but is not what a build writes.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -41,5 +43,5 @@ def build_info(file: Path = FILE) -> BuildInfo | None:
             abi=(int(major), int(minor)),
             python=".".join(str(data["python"]).split(".")[:2]),
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} is damaged ({error!r}); reinstall torch-fl-core") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BackendError(f"{file} is damaged ({error!r}); reinstall torch-fl-core") from error

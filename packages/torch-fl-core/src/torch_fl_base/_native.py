@@ -29,7 +29,10 @@ def minor(version: str) -> str:
 
 def mismatch(torch_version: str) -> str | None:
     """Return one sentence if the C++ parts cannot work with this torch, with the way out; None if they can."""
-    info = build_info()
+    try:
+        info = build_info()
+    except BackendError as error:
+        return f"flagos: {error}"
     if info is None:
         return f"flagos: torch-fl-core at {PACKAGE.parent} has no compiled parts; install it with pip. {DOCTOR}"
     wanted = minor(torch_version)

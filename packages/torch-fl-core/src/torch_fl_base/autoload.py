@@ -20,7 +20,7 @@ from torch_fl_base import _env, _native
 from torch_fl_base.spec import BackendError
 
 GROUP = "torch.backends"
-ENTRY = "torch_fl_base.autoload:autoload"
+OURS = "torch_fl_base."
 DEVICE = "flagos"
 _UNCLAIMED = "privateuseone"
 
@@ -128,7 +128,7 @@ def other_plugins() -> list[str]:
     """Return the other packages whose `torch.backends` entry torch calls, as "name (module)"."""
     from importlib.metadata import entry_points
 
-    return sorted({f"{entry.name}: {entry.value}" for entry in entry_points(group=GROUP) if entry.value != ENTRY})
+    return sorted({f"{entry.name}: {entry.value}" for entry in entry_points(group=GROUP) if not entry.value.startswith(OURS)})
 
 
 def _probe_paths() -> list[str]:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from torch_fl_base import _env, reference
-from torch_fl_base._build import build_info
+from torch_fl_base._build import BuildInfo, build_info
 from torch_fl_base.spec import ENTRY_POINT_GROUP, BackendError, BackendSpec
 
 ABI = (1, 0)
@@ -138,7 +138,7 @@ def _candidates(entries: list[EntryPointLike]) -> list[Record]:
             record = Record(f"{record.name} ({entry.value})", State.FAILED, reason)
         records.append(record)
     spec = reference.backend()
-    info = build_info()
+    info = _build_info()
     spec = replace(spec, distribution="torch-fl-core", version=info.core if info else None)
     records.append(Record(spec.name, State.WAITING, _NOT_OPENED, spec, emulated=True))
     return sorted(records, key=lambda record: record.emulated)
@@ -195,6 +195,13 @@ def _chosen(named: tuple[str, ...], candidates: list[Record]) -> list[Record]:
     return chosen
 
 
+def _build_info() -> BuildInfo | None:
+    try:
+        return build_info()
+    except BackendError:  # told by everything that loads core or looks at it
+        return None
+
+
 def _judge(record: Record, exists: Callable[[str], bool] | None) -> Record:
     """Decide what can be decided without opening the library. Without `exists` device nodes are not asked for."""
     spec = record.spec
@@ -202,7 +209,7 @@ def _judge(record: Record, exists: Callable[[str], bool] | None) -> Record:
         return record
     if spec.unavailable_reason is not None:
         return replace(record, state=State.UNAVAILABLE, reason=spec.unavailable_reason)
-    info = build_info()
+    info = _build_info()
     abi = info.abi if info else ABI
     if spec.built_for_abi[0] != abi[0]:
         theirs, ours = ".".join(map(str, spec.built_for_abi)), ".".join(map(str, abi))
