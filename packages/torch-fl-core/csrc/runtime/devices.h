@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/api.h"
 #include "csrc/hal/library.h"
 
 namespace flagos {
@@ -52,25 +53,36 @@ struct DeviceEntry {
 };
 
 // Replaces the list of backends; only before the first use. Opens nothing.
-void setBackendRequests(std::vector<BackendRequest> requests);
+FLAGOS_API void setBackendRequests(std::vector<BackendRequest> requests);
+
+// From now on deviceCount() opens the emulated backends as well, where no other has a device. `import torch_fl` says this.
+FLAGOS_API void allowEmulated() noexcept;
 
 // Opens and initialises the backends, the emulated ones too when no other has a device, and returns the number of devices.
 // Idempotent and thread-safe. Throws c10::Error, listing every candidate with its reason, if none has a device, and
-// in a bad fork.
-c10::DeviceIndex activate();
-bool activated() noexcept;
+// in a bad fork. After a failure the next call tries again: a driver may have come up since.
+FLAGOS_API c10::DeviceIndex activate();
+FLAGOS_API bool activated() noexcept;
 
-// Devices of backends that are not emulated before activation (opens those), all devices afterwards. Never throws: a backend that
-// fails counts 0 and keeps its reason.
-c10::DeviceIndex deviceCount() noexcept;
+// Devices of backends that are not emulated (opens those); with allowEmulated(), or once activated, all of them. Never throws: a
+// backend that fails counts 0 and keeps its reason. In a bad fork: the parent's number.
+FLAGOS_API c10::DeviceIndex deviceCount() noexcept;
+
+// How many devices this process can come to have: deviceCount(), or, while that is 0, what the emulated backends would bring. Only
+// the device guard answers with it: the autograd engine sizes its queues once, at the first backward of any device, and
+// a flagos backward after a CPU one would find none. Asks an emulated backend by init, count, shutdown: it stays closed.
+c10::DeviceIndex possibleDeviceCount() noexcept;
 
 // One record per request, with state and reason so far.
-std::vector<BackendRecord> backendRecords();
+FLAGOS_API std::vector<BackendRecord> backendRecords();
+
+// One line per request: name, state and reason. For messages.
+std::string describeBackends();
 
 namespace detail {
-extern DeviceEntry device_table[kMaxDevices];
-extern std::atomic<int> device_table_size;  // 0 until activated
-[[noreturn]] void badDeviceIndex(int64_t index);
+FLAGOS_API extern DeviceEntry device_table[kMaxDevices];
+FLAGOS_API extern std::atomic<int> device_table_size;  // 0 until activated, in a bad fork, and after shutdown
+[[noreturn]] FLAGOS_API void badDeviceIndex(int64_t index);
 }  // namespace detail
 
 // The entry of a global index. Activates at first use. Throws c10::Error for an index out of range (names the count).
@@ -85,21 +97,40 @@ inline const DeviceEntry& deviceEntry(c10::DeviceIndex index) {
 }
 
 // The calling thread's current device (global index; 0 at first). Setting tells the HAL of the new device's backend; no call
-// is made where the index does not change.
-c10::DeviceIndex currentDevice() noexcept;
-void setDevice(c10::DeviceIndex index);
-c10::DeviceIndex exchangeDevice(c10::DeviceIndex index);  // −1 leaves it; returns the one before
+// is made where the index does not change. A new thread's first setting always tells it, device 0 too: a vendor's
+// runtime may have no context on a thread until then. If the HAL refuses, the device before stays current.
+FLAGOS_API c10::DeviceIndex currentDevice() noexcept;
+FLAGOS_API void setDevice(c10::DeviceIndex index);
+FLAGOS_API c10::DeviceIndex exchangeDevice(c10::DeviceIndex index);  // −1 leaves it; returns the one before
 inline c10::DeviceIndex resolveIndex(c10::DeviceIndex index) { return index < 0 ? currentDevice() : index; }
 
-// True in a child of fork() whose parent had activated. Every use then throws one sentence (use the spawn start method).
-bool inBadFork() noexcept;
-void throwIfBadFork();
+// For the guard. setDeviceLazily opens nothing: a device that was never used is only remembered, and the HAL told when the thread
+// next changes or confirms its device (the autograd engine sets the device of every worker thread, also of programs that
+// train on the CPU). restoreDevice is for destructors: it always makes `index` current here; where the HAL refuses, the next
+// setDevice or exchangeDevice of the thread tells it again and reports.
+void setDeviceLazily(c10::DeviceIndex index);
+void restoreDevice(c10::DeviceIndex index) noexcept;
 
-// Waits for all devices, shuts the backends down. Afterwards releases are no-ops and uses throw. Called from Python's atexit.
-void shutdownRuntime() noexcept;
-bool isShutDown() noexcept;
+// Whether anything was queued or made current on the device yet (PyTorch's "primary context").
+bool deviceInUse(c10::DeviceIndex index) noexcept;
+void markDeviceInUse(c10::DeviceIndex index) noexcept;
 
-[[noreturn]] void throwHalError(const DeviceEntry& device, flagos_hal_status status, const char* what);
+// True in a child of fork() whose parent had initialised a backend. Every use then throws one sentence (use the spawn start
+// method); what neither needs nor changes a device goes on working.
+FLAGOS_API bool inBadFork() noexcept;
+FLAGOS_API void throwIfBadFork();
+
+// Waits for all devices, frees the allocators' memory, shuts the backends down. Afterwards releases are no-ops and uses throw.
+// Called from Python's atexit.
+FLAGOS_API void shutdownRuntime() noexcept;
+FLAGOS_API bool isShutDown() noexcept;
+
+// Throws the error of a HAL call that failed: c10::OutOfMemoryError for OUT_OF_MEMORY, c10::AcceleratorError with the vendor's code
+// for DEVICE_LOST and UNKNOWN, else c10::Error. A device that is lost keeps its first failure, which later messages name.
+[[noreturn]] FLAGOS_API void throwHalError(const DeviceEntry& device, flagos_hal_status status, const char* what);
+
+// "flagos:1 (reference, local 1)".
+FLAGOS_API std::string describeDevice(const DeviceEntry& device);
 
 }  // namespace flagos
 

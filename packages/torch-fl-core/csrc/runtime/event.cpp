@@ -1,0 +1,114 @@
+#include "csrc/runtime/event.h"
+
+#include <utility>
+
+#include "csrc/runtime/stream.h"
+#include "csrc/runtime/stream_table.h"
+
+namespace flagos {
+namespace {
+
+const DeviceEntry& entryOf(c10::Stream stream) {
+  TORCH_CHECK(stream.device_type() == kDeviceType, "flagos: an event was used with a stream of ", stream.device(), ".");
+  return deviceEntry(stream.device_index());
+}
+
+}  // namespace
+
+Event::Event(bool timing, bool blocking, bool interprocess) noexcept {
+  if (timing) flags_ |= FLAGOS_HAL_EVENT_TIMING;
+  if (blocking) flags_ |= FLAGOS_HAL_EVENT_BLOCKING;
+  if (interprocess) flags_ |= FLAGOS_HAL_EVENT_INTERPROCESS;
+}
+
+Event::~Event() {
+  // Not through deviceEntry, which throws after shutdown and in a fork; there the library does nothing, so it is not asked.
+  if (handle_ == nullptr || isShutDown() || inBadFork()) return;
+  detail::device_table[device_].hal->event.destroy(handle_);
+}
+
+Event::Event(Event&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)), device_(std::exchange(other.device_, -1)), flags_(other.flags_) {}
+
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(handle_, other.handle_);
+  std::swap(device_, other.device_);
+  std::swap(flags_, other.flags_);
+  return *this;
+}
+
+void Event::record(c10::Stream stream) {
+  const DeviceEntry& entry = entryOf(stream);
+  TORCH_CHECK(handle_ == nullptr || device_ == entry.index, "flagos: an event of flagos:", static_cast<int>(device_),
+              " was recorded on a stream of flagos:", static_cast<int>(entry.index),
+              ". An event belongs to the device that it was recorded on first; make another one.");
+  detail::StreamEntry& target = detail::findStream(entry, stream.id());
+  flagos_hal_event* fresh = nullptr;
+  if (handle_ == nullptr) FLAGOS_CHECK(entry, entry.hal->event.create(entry.local, flags_, &fresh), "make an event");
+  flagos_hal_status status = FLAGOS_HAL_STATUS_OK;
+  {
+    std::lock_guard<std::mutex> lock(target.order);
+    status = entry.hal->event.record(fresh != nullptr ? fresh : handle_, target.handle);
+  }
+  if (C10_UNLIKELY(status != FLAGOS_HAL_STATUS_OK)) {
+    // Compose the message first: destroy may not touch the library's last error, but need not be trusted with it.
+    try {
+      throwHalError(entry, status, "record an event");
+    } catch (...) {
+      if (fresh != nullptr) entry.hal->event.destroy(fresh);
+      throw;
+    }
+  }
+  if (fresh != nullptr) {
+    handle_ = fresh;
+    device_ = entry.index;
+  }
+}
+
+void Event::block(c10::Stream stream) const {
+  const DeviceEntry& entry = entryOf(stream);
+  if (handle_ == nullptr) return;
+  const DeviceEntry& own = deviceEntry(device_);
+  detail::StreamEntry& target = detail::findStream(entry, stream.id());
+  if (own.hal != entry.hal) {
+    // No library can wait for another one's event, so the host stands in between: what is queued on `stream` from here on is queued
+    // after the event was reached. A host callback would keep the call asynchronous, but it is optional in the HAL, may not call the HAL,
+    // and would hold one of the library's threads for as long as the other device works.
+    synchronize();
+    return;
+  }
+  std::lock_guard<std::mutex> lock(target.order);
+  FLAGOS_CHECK(entry, entry.hal->stream.wait_event(target.handle, handle_), "make a stream wait for an event");
+}
+
+bool Event::query() const {
+  if (handle_ == nullptr) return true;
+  const DeviceEntry& entry = deviceEntry(device_);
+  const flagos_hal_status status = entry.hal->event.query(handle_);
+  if (status == FLAGOS_HAL_STATUS_NOT_READY) return false;
+  FLAGOS_CHECK(entry, status, "query an event");
+  return true;
+}
+
+void Event::synchronize() const {
+  if (handle_ == nullptr) return;
+  const DeviceEntry& entry = deviceEntry(device_);
+  FLAGOS_CHECK(entry, entry.hal->event.synchronize(handle_), "wait for an event");
+}
+
+double Event::elapsedMs(const Event& end) const {
+  TORCH_CHECK(handle_ != nullptr && end.handle_ != nullptr, "flagos: the time between two events was asked for before both were recorded.");
+  TORCH_CHECK((flags_ & end.flags_ & FLAGOS_HAL_EVENT_TIMING) != 0,
+              "flagos: the time between two events was asked for; make both with enable_timing=True.");
+  TORCH_CHECK(device_ == end.device_, "flagos: the time between events of two devices, flagos:", static_cast<int>(device_),
+              " and flagos:", static_cast<int>(end.device_), ", is not defined: their clocks differ.");
+  const DeviceEntry& entry = deviceEntry(device_);
+  double milliseconds = 0.0;
+  const flagos_hal_status status = entry.hal->event.elapsed(handle_, end.handle_, &milliseconds);
+  TORCH_CHECK(status != FLAGOS_HAL_STATUS_NOT_READY,
+              "flagos: the time between two events was asked for before both were reached. Call synchronize() on the later one first.");
+  FLAGOS_CHECK(entry, status, "measure the time between two events");
+  return milliseconds;
+}
+
+}  // namespace flagos
