@@ -12,14 +12,17 @@ function types are made from hal.h at run time (`_hal_header`). Calls release th
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
+import platform
+import stat
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torch_fl_base._hal_header import CType, Function, header
+from torch_fl_base._hal_types import ctype, new_structure, prototype, status_name
 from torch_fl_base.spec import BackendError
 
 OLDEST_MINOR = 0
@@ -27,17 +30,7 @@ OLDEST_MINOR = 0
 
 _LARGEST_TABLE = 1 << 16  # bytes; a struct_size beyond it is garbage, not a table of the future
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
-_SCALARS: dict[str, type[Any]] = {
-    "size_t": ctypes.c_size_t,
-    "int32_t": ctypes.c_int32,
-    "uint32_t": ctypes.c_uint32,
-    "int64_t": ctypes.c_int64,
-    "uint64_t": ctypes.c_uint64,
-    "uint8_t": ctypes.c_uint8,
-    "double": ctypes.c_double,
-    "char": ctypes.c_char,
-    "flagos_hal_status": ctypes.c_int32,
-}
+_VERSIONED = _POINTER + 8  # struct_size, abi_major, abi_minor: what never changes, whatever the version
 
 
 class HalLoadError(BackendError):
@@ -62,59 +55,15 @@ class Detail:
 
 
 class HalError(BackendError):
-    """A HAL function failed. `status` is the short name ("OUT_OF_MEMORY"), `detail` what last_error said; NOT_READY has none."""
+    """A HAL function failed. `status` is the short name ("OUT_OF_MEMORY"), `detail` what last_error said.
+
+    There is no detail for NOT_READY and for a function that the library lacks.
+    """
 
     def __init__(self, message: str, status: str, detail: Detail | None) -> None:
         super().__init__(message)
         self.status = status
         self.detail = detail
-
-
-def status_name(status: int) -> str:
-    """Return "OUT_OF_MEMORY" for 5; "?" for a number that is no status."""
-    return next((name for name, (number, _) in header().statuses.items() if number == status), "?")
-
-
-def status_text(status: int) -> str:
-    """Return the text of hal_status.def; "?" for a number that is no status."""
-    return next((text for number, text in header().statuses.values() if number == status), "?")
-
-
-@functools.cache
-def structure(name: str) -> type[ctypes.Structure]:
-    """Return the ctypes mirror of a structure of hal.h, by its C name. Raises: KeyError."""
-    fields = [(field.name, ctype(field.type)) for field in header().structures[name]]
-    return type(name, (ctypes.Structure,), {"_fields_": fields, "__slots__": ()})
-
-
-def new_structure(name: str, **values: Any) -> Any:
-    """Return a zeroed structure with struct_size set, and `values`."""
-    cls = structure(name)
-    instance = cls(**values)
-    if any(field.name == "struct_size" for field in header().structures[name]) and "struct_size" not in values:
-        instance.struct_size = ctypes.sizeof(cls)  # type: ignore[attr-defined]
-    return instance
-
-
-def ctype(spelled: CType) -> type[Any]:
-    """Return the ctypes type for a type of hal.h. Handles and untyped pointers are c_void_p."""
-    if spelled.base == "function":
-        return ctypes.CFUNCTYPE(None, *(ctype(parameter) for parameter in spelled.parameters))
-    if spelled.pointers == 0:
-        base = _SCALARS.get(spelled.base) or structure(spelled.base)
-        return base * spelled.array if spelled.array else base
-    if spelled.base == "char" and spelled.pointers == 1:
-        return ctypes.c_char_p
-    if spelled.base == "void" or spelled.base in header().opaque:
-        return ctypes.c_void_p if spelled.pointers == 1 else ctypes.POINTER(ctypes.c_void_p)
-    return ctypes.POINTER(ctype(CType(spelled.base, spelled.pointers - 1)))
-
-
-@functools.cache
-def prototype(qualified: str) -> type[Any]:
-    """Return the ctypes function type of "group.name"."""
-    parameters = header().function(qualified).parameters
-    return ctypes.CFUNCTYPE(ctypes.c_int32, *(ctype(parameter.type) for parameter in parameters))
 
 
 class RawGroup:
@@ -127,7 +76,9 @@ class RawGroup:
         try:
             return self._functions[name]
         except KeyError:
-            raise AttributeError(f"the group has no function {name!r}; it has {', '.join(self._functions)}") from None
+            raise AttributeError(
+                f"the group has no function {name!r}; it has {', '.join(self._functions)}"
+            ) from None
 
 
 class RawTables:
@@ -165,7 +116,9 @@ class Outcome:
 class Hal:
     """An opened library. It is never unloaded: pointers into it may be anywhere. init is the caller's to call."""
 
-    def __init__(self, name: str, path: str, abi: tuple[int, int], tables: dict[str, dict[str, Any]], has: set[str]) -> None:
+    def __init__(
+        self, name: str, path: str, abi: tuple[int, int], tables: dict[str, dict[str, Any]], has: set[str]
+    ) -> None:
         self.name = name
         self.path = path
         self.abi = abi
@@ -212,7 +165,9 @@ class Hal:
         error = new_structure("flagos_hal_error")
         status = self.raw.system.last_error(ctypes.byref(error))
         if status != 0:
-            raise HalError(f"flagos: system.last_error failed: {status_name(status)}", status_name(status), None)
+            raise HalError(
+                f"flagos: system.last_error failed: {status_name(status)}", status_name(status), None
+            )
         return Detail(
             status=status_name(error.status),
             vendor_code=error.vendor_code,
@@ -223,16 +178,16 @@ class Hal:
 
     def error(self, qualified: str, inputs: tuple[Any, ...], status: str) -> HalError:
         """Return the exception that describes a failed call."""
-        number, text = header().statuses.get(status, (-1, "?"))
+        _, text = header().statuses.get(status, (-1, "?"))
         call = f"{qualified}({', '.join(_describe(value) for value in inputs)})"
         detail = None
         message = f"flagos: {self.name}: {call} failed: {status} ({text})"
-        if status != "NOT_READY":
+        if not self.has(qualified):
+            message += ": the library has no such function"
+        elif status != "NOT_READY":
             detail = self.last_error()
-            # A stub of an absent function leaves nothing behind in the library: its detail may be another call's.
-            if detail.function == qualified and detail.status == status:
-                vendor = f" [{detail.vendor_name}, {detail.vendor_code}]" if detail.vendor_name else ""
-                message += f": {detail.message}{vendor}"
+            vendor = f" [{detail.vendor_name}, {detail.vendor_code}]" if detail.vendor_name else ""
+            message += f": {detail.message}{vendor}"
         return HalError(message, status, detail)
 
 
@@ -260,7 +215,9 @@ def bind(function: Function, inputs: tuple[Any, ...]) -> tuple[list[Any], list[A
                 value = ctypes.cast(value, ctype(parameter.type))
             arguments.append(value)
     if remaining:
-        raise TypeError(f"{function.qualified} takes {len(inputs) - len(remaining)} inputs, got {len(inputs)}")
+        raise TypeError(
+            f"{function.qualified} takes {len(inputs) - len(remaining)} inputs, got {len(inputs)}"
+        )
     return arguments, outputs
 
 
@@ -291,25 +248,91 @@ def load(name: str, path: str | os.PathLike[str], *, private_copy: bool = False)
     Raises: HalLoadError, whose kind says at which step.
     """
     shown = os.fspath(path)
-    if not Path(shown).is_file():
-        raise HalLoadError("NotFound", f"flagos: backend '{name}': no such file: {shown}")
-    opened = shown
+    _check_file(name, shown)
+    opened = os.path.abspath(shown)
     if private_copy:
-        descriptor = os.memfd_create(Path(shown).name)  # stays open: the name below leads to it
+        descriptor = os.memfd_create(name)  # stays open: the name below leads to it
         with open(descriptor, "wb", closefd=False) as copy:
             copy.write(Path(shown).read_bytes())
         opened = f"/proc/self/fd/{descriptor}"
     try:
         library = ctypes.CDLL(opened, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
-        raise HalLoadError("NotALibrary", f"flagos: backend '{name}': {shown} cannot be loaded: {error}") from error
-    symbol = "flagos_hal_query"
+        # The loader's words for a library that this one needs; a HAL library should open its SDK at run time instead.
+        dependency = "cannot open shared object file" in str(error)
+        advice = (
+            f" Install the library that is missing or put it on the loader path. {_DETAILS}"
+            if dependency
+            else _ADVICE
+        )
+        raise HalLoadError(
+            "NotFound" if dependency else "NotALibrary",
+            f"flagos: backend '{name}': '{shown}' cannot be loaded: {error}.{advice}",
+        ) from error
     try:
-        query = getattr(library, symbol)
+        query = library.flagos_hal_query
     except AttributeError:
-        message = f"flagos: backend '{name}': {shown} does not export {symbol}; it is no HAL library"
-        raise HalLoadError("NoEntryPoint", message) from None
+        raise HalLoadError(
+            "NoEntryPoint",
+            f"flagos: backend '{name}': '{shown}' does not export flagos_hal_query, so it is not a HAL library, or was linked "
+            f"without that export. `nm -D --defined-only` on it must list the symbol.{_ADVICE}",
+        ) from None
     return negotiate(name, shown, query)
+
+
+_DETAILS = "Details: python -m torch_fl.doctor"
+_ADVICE = f" Reinstall the package that brings this backend. {_DETAILS}"
+_MACHINES = {
+    62: "x86-64",
+    3: "32-bit x86",
+    183: "AArch64",
+    40: "32-bit ARM",
+    21: "PowerPC64",
+    243: "RISC-V",
+    22: "s390x",
+}
+_OWN_MACHINE = {"x86_64": 62, "AMD64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22}
+
+
+def _check_file(name: str, path: str) -> None:
+    start = f"flagos: backend '{name}': "
+    if not path:
+        raise HalLoadError("NotFound", f"{start}no path of a HAL library was given.{_ADVICE}")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        raise HalLoadError("NotFound", f"{start}there is no HAL library at '{path}'.{_ADVICE}") from None
+    except OSError as error:
+        reason = f"{start}the HAL library '{path}' cannot be read: {error.strerror}.{_ADVICE}"
+        raise HalLoadError("NotFound", reason) from error
+    try:
+        fault = (
+            "is not a file"
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode)
+            else _elf_fault(os.pread(descriptor, 64, 0))
+        )
+    finally:
+        os.close(descriptor)
+    if fault:
+        raise HalLoadError("NotALibrary", f"{start}'{path}' {fault}.{_ADVICE}")
+
+
+def _elf_fault(head: bytes) -> str:
+    """Return what is wrong with the first 64 bytes of a library, "" if nothing is: the loader's own words vary."""
+    if not head:
+        return "is empty"
+    if head[:4] != b"\x7fELF":
+        return "is not an ELF shared library (its first bytes are not \\x7fELF)"
+    if len(head) < 64:
+        return "is cut off: it ends within the ELF header"
+    kind, machine = struct.unpack_from("=HH", head, 16)
+    if kind != 3:
+        return "is an ELF file but not a shared library"
+    own = _OWN_MACHINE.get(platform.machine())
+    if own is not None and machine != own:
+        theirs = _MACHINES.get(machine, f"machine number {machine}")
+        return f"is built for {theirs}, this process is {_MACHINES[own]}"
+    return ""
 
 
 def query_prototype() -> type[Any]:
@@ -319,83 +342,131 @@ def query_prototype() -> type[Any]:
 
 def negotiate(name: str, path: str, query: Any) -> Hal:
     """Ask a library's query function for its tables and check them. Raises: HalLoadError."""
-    major, minor = header().abi
-    where = f"flagos: backend '{name}': {path}"
-    ours = f"{major}.{minor}"
-    table = ctypes.c_void_p()
-    entry = ctypes.cast(query, query_prototype())
-    status = entry(major, minor, ctypes.byref(table))
-    address = table.value
-    version = _version(address) if address else None
-    if status == header().statuses["ABI_MISMATCH"][0]:
-        theirs = f"{version[0]}.{version[1]}" if version else "unknown"
-        raise HalLoadError("AbiRefused", f"{where} refuses HAL ABI {ours} of this core; its own is {theirs}")
-    if status != 0:
-        raise HalLoadError("BadTable", f"{where}: flagos_hal_query failed: {status_name(status)} ({status_text(status)})")
-    if not address:
-        raise HalLoadError("BadTable", f"{where}: flagos_hal_query returned OK and no table")
-    if version is None:
+    return _Negotiation(name, path).run(query)
+
+
+class _Negotiation:
+    """The rules of csrc/hal/negotiation.cpp."""
+
+    def __init__(self, name: str, path: str) -> None:
+        self._name = name
+        self._path = path
+        self._faults: list[str] = []
+        self._missing: list[str] = []
+        self._has: set[str] = set()
+
+    def run(self, query: Any) -> Hal:
+        major, minor = header().abi
+        table = ctypes.c_void_p()
+        status = ctypes.cast(query, query_prototype())(major, minor, ctypes.byref(table))
+        abi = self._check_answer(status, table.value)
+        address = int(table.value or 0)
         size = _size_at(address)
-        raise HalLoadError("BadTable", f"{where}: flagos_hal_api has an impossible struct_size of {size} bytes")
-    if version[0] != major or version[1] < OLDEST_MINOR:
-        raise HalLoadError(
-            "AbiRefused",
-            f"{where} was built for HAL ABI {version[0]}.{version[1]}; this core speaks {ours} and accepts {major}."
-            f"{OLDEST_MINOR} or a later {major}.x",
+        tables = {}
+        for index, (group, functions) in enumerate(header().groups.items()):
+            offset = _VERSIONED + index * _POINTER
+            entry = (
+                ctypes.c_void_p.from_address(address + offset).value if offset + _POINTER <= size else None
+            )
+            tables[group] = self._group(group, functions, entry, abi)
+        if self._faults:
+            self._refuse("BadTable", f"has unusable tables: {'; '.join(self._faults)}")
+        if self._missing:
+            wanted = f"HAL ABI {abi[0]}.{abi[1]}"
+            self._refuse("BadTable", f"lacks required functions of {wanted}: {', '.join(self._missing)}")
+        return Hal(self._name, self._path, abi, tables, self._has)
+
+    def _refuse(self, kind: str, what: str) -> NoReturn:
+        advice = (
+            "Install a release of the backend's package that fits this torch-fl-core."
+            if kind == "AbiRefused"
+            else "It is a fault of the library: report it to its vendor, or try another release."
         )
-    return Hal(name, path, version, *_tables(where, address))
+        raise HalLoadError(
+            kind, f"flagos: backend '{self._name}': '{self._path}' {what}. {advice} {_DETAILS}"
+        )
+
+    def _refuse_version(self, theirs: str) -> NoReturn:
+        major, minor = header().abi
+        ours = f"{major}.{minor}" + (f" (back to {major}.{OLDEST_MINOR})" if minor > OLDEST_MINOR else "")
+        self._refuse("AbiRefused", f"speaks HAL ABI {theirs}, this torch-fl-core speaks {ours}")
+
+    def _check_answer(self, status: int, address: int | None) -> tuple[int, int]:
+        readable = (
+            address is not None and address % _POINTER == 0 and not _size_fault(_size_at(address), _VERSIONED)
+        )
+        abi = _version_at(address) if address is not None and readable else (0, 0)
+        if status == header().statuses["ABI_MISMATCH"][0]:
+            self._refuse_version(f"{abi[0]}.{abi[1]}" if readable else "of an unknown version")
+        if status != 0:
+            self._refuse(
+                "BadTable", f"flagos_hal_query returned {status_name(status)} ({status}) instead of tables"
+            )
+        if address is None:
+            self._refuse("BadTable", "flagos_hal_query returned OK and no tables")
+        if address % _POINTER:
+            self._refuse("BadTable", "flagos_hal_query returned a misaligned pointer")
+        fault = _size_fault(_size_at(address), _VERSIONED)
+        if fault:
+            self._refuse("BadTable", f"has an unusable flagos_hal_api: {fault}")
+        if abi[0] != header().abi[0] or abi[1] < OLDEST_MINOR:
+            self._refuse_version(f"{abi[0]}.{abi[1]}")
+        return abi
+
+    def _group(
+        self, group: str, functions: tuple[Function, ...], table: int | None, abi: tuple[int, int]
+    ) -> dict[str, Any]:
+        size = 0
+        if table is not None:
+            # A table of nothing but its size is as good as none, and surely not meant.
+            fault = (
+                "the pointer is misaligned"
+                if table % _POINTER
+                else _size_fault(_size_at(table), 2 * _POINTER)
+            )
+            if fault:
+                self._faults.append(f"group '{group}': {fault}")
+            else:
+                size = _size_at(table)
+                self._has.add(group)
+        elif group not in header().optional_groups:
+            self._faults.append(f"the required group '{group}' is null")
+        members: dict[str, Any] = {}
+        for index, function in enumerate(functions):
+            offset = _POINTER + index * _POINTER
+            entry = (
+                ctypes.c_void_p.from_address(int(table or 0) + offset).value
+                if offset + _POINTER <= size
+                else None
+            )
+            if entry is not None:
+                self._has.add(function.qualified)
+                members[function.name] = prototype(function.qualified)(entry)
+                continue
+            # What a later minor than the library's made required cannot be asked of it.
+            if not function.optional and int(function.since.partition(".")[2]) <= abi[1]:
+                self._missing.append(f"{function.qualified} ({function.requirement})")
+            members[function.name] = _unsupported
+        return members
 
 
 def _size_at(address: int) -> int:
     return int(ctypes.c_size_t.from_address(address).value)
 
 
-def _version(address: int) -> tuple[int, int] | None:
-    size = _size_at(address)
-    if not _POINTER + 8 <= size <= _LARGEST_TABLE:
-        return None
+def _version_at(address: int) -> tuple[int, int]:
     versions = (ctypes.c_uint32 * 2).from_address(address + _POINTER)
     return versions[0], versions[1]
 
 
-def _tables(where: str, address: int) -> tuple[dict[str, dict[str, Any]], set[str]]:
-    size = _size_at(address)
-    tables: dict[str, dict[str, Any]] = {}
-    has: set[str] = set()
-    for index, (group, functions) in enumerate(header().groups.items()):
-        offset = _POINTER + 8 + index * _POINTER
-        known = offset + _POINTER <= size
-        table = ctypes.c_void_p.from_address(address + offset).value if known else None
-        required = group not in header().optional_groups
-        if table is None and required:
-            raise HalLoadError("BadTable", f"{where} lacks the required group {group}")
-        if table is not None:
-            has.add(group)
-        tables[group] = _group(where, functions, table, has)
-    return tables, has
-
-
-def _group(where: str, functions: tuple[Function, ...], table: int | None, has: set[str]) -> dict[str, Any]:
-    size = _size_at(table) if table is not None else 0
-    if table is not None and not _POINTER <= size <= _LARGEST_TABLE:
-        group = functions[0].group
-        raise HalLoadError("BadTable", f"{where}: group {group} has an impossible struct_size of {size} bytes")
-    members: dict[str, Any] = {}
-    for index, function in enumerate(functions):
-        offset = _POINTER + index * _POINTER
-        known = table is not None and offset + _POINTER <= size
-        entry = ctypes.c_void_p.from_address(table + offset).value if known and table is not None else None
-        if entry is not None:
-            has.add(function.qualified)
-            members[function.name] = prototype(function.qualified)(entry)
-        elif table is not None and not function.optional:
-            raise HalLoadError("BadTable", f"{where} lacks the required function {function.qualified}")
-        else:
-            members[function.name] = _unsupported
-    return members
+def _size_fault(size: int, least: int) -> str:
+    if least <= size <= _LARGEST_TABLE and size % _POINTER == 0:
+        return ""
+    start = f"struct_size is {size}, expected "
+    if size % _POINTER != 0 and least < size < _LARGEST_TABLE:
+        return f"{start}a multiple of {_POINTER}"
+    return f"{start}{least} to {_LARGEST_TABLE}"
 
 
 def _unsupported(*_: Any) -> int:
     return header().statuses["UNSUPPORTED"][0]
-
-

@@ -1,9 +1,10 @@
 """What hal.h says, as Python data: constants, structures, the functions of each group, and the requirements.
 
-Everything is read from the header that is installed with this package, so that there is no second list to keep equal:
-`_hal` makes its ctypes mirror from it, the conformance kit its parametrised tests, the documentation its table. The parser
-knows only the plain subset of C that hal.h keeps to, and raises on anything else; tests compare its result with a
-compiler's.
+Everything is read from the headers that are installed with this package, so that there is no second list to keep equal:
+`_hal` makes its ctypes mirror from them, the conformance kit its parametrised tests, the documentation its table. Types,
+texts and numbers come from hal.h and hal_status.def; what may be left out, since when, and what holds before init comes from
+hal_members.def. The parser knows only the plain subset of C that hal.h keeps to, and raises on anything else; tests
+compare its result with a compiler's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
 
 @dataclass(frozen=True)
 class CType:
@@ -51,7 +53,12 @@ class Function:
     text: str
     """The requirement's text on one line, without the id."""
     optional: bool
-    """Whether a library that has the group may leave this function out."""
+    """Whether a library may leave this function out; true for all members of an optional group."""
+    since: str
+    """The version of the ABI that brought it, "1.0"."""
+    before_init: str
+    """CALL: refused before init, after shutdown and in a forked child; RELEASE: then OK and without effect; ANYTIME: works
+    before init."""
 
     @property
     def qualified(self) -> str:
@@ -115,7 +122,9 @@ def include_dir() -> Path:
     for candidate in (here / "include", here.parents[1] / "include"):
         if (candidate / "flagos" / "hal.h").is_file():
             return candidate
-    raise FileNotFoundError(f"flagos: hal.h is missing; looked in {here / 'include'} and {here.parents[1] / 'include'}")
+    raise FileNotFoundError(
+        f"flagos: hal.h is missing; looked in {here / 'include'} and {here.parents[1] / 'include'}"
+    )
 
 
 @functools.cache
@@ -129,25 +138,32 @@ def parse(path: Path) -> Header:
     source = path.read_text(encoding="utf-8")
     statuses = _statuses(path.with_name("hal_status.def").read_text(encoding="utf-8"))
     code = _without_comments(source)
-    status_entries = "".join(f"FLAGOS_HAL_STATUS_{name} = {number},\n" for name, (number, _) in statuses.items())
-    code = re.sub(r'^\s*#include "flagos/hal_status\.def"\n', lambda _: status_entries, code, flags=re.MULTILINE)
+    status_entries = "".join(
+        f"FLAGOS_HAL_STATUS_{name} = {number},\n" for name, (number, _) in statuses.items()
+    )
+    code = re.sub(
+        r'^\s*#include "flagos/hal_status\.def"\n', lambda _: status_entries, code, flags=re.MULTILINE
+    )
     constants = _constants(code)
+    optional_groups, members = _members(path.with_name("hal_members.def").read_text(encoding="utf-8"))
     structures: dict[str, tuple[Field, ...]] = {}
     tables: dict[str, tuple[Function, ...]] = {}
-    optional_groups = tuple(re.findall(r"-+ group (\w+) \(optional", source))
     order: list[str] = []
     for match in re.finditer(r"typedef struct (\w+) \{(.*?)\n\} (\w+);", source, re.DOTALL):
         name, body = match.group(1), match.group(2)
         if name == "flagos_hal_api":
-            order = re.findall(r"const flagos_hal_(\w+)_api\* (\w+);", _without_comments(body))
-            order = [group for group, member in order if group == member]
+            pairs = re.findall(r"const flagos_hal_(\w+)_api\* (\w+);", _without_comments(body))
+            order = [pair[1] for pair in pairs if pair[0] == pair[1]]
         elif name.endswith("_api"):
             group = name.removeprefix("flagos_hal_").removesuffix("_api")
-            tables[group] = _functions(group, body)
+            tables[group] = _functions(group, body, members)
         else:
             structures[name] = tuple(_field(text, constants) for text in _statements(_without_comments(body)))
     if sorted(order) != sorted(tables):
         raise ValueError(f"{path}: flagos_hal_api names {order}, the tables are {list(tables)}")
+    declared = {function.qualified for functions in tables.values() for function in functions}
+    if declared != set(members):
+        raise ValueError(f"{path} and hal_members.def differ in {', '.join(sorted(declared ^ set(members)))}")
     return Header(
         path=path,
         abi=(constants["FLAGOS_HAL_ABI_MAJOR"], constants["FLAGOS_HAL_ABI_MINOR"]),
@@ -157,13 +173,34 @@ def parse(path: Path) -> Header:
         structures=structures,
         groups={group: tables[group] for group in order},
         optional_groups=optional_groups,
-        requirements=_requirements(source, tables, optional_groups),
+        requirements=_requirements(source, tables),
     )
 
 
 def _statuses(source: str) -> dict[str, tuple[int, str]]:
     entries = re.findall(r'^FLAGOS_HAL_STATUS\((\w+), (\d+), "([^"]*)"\)$', source, re.MULTILINE)
     return {name: (int(number), text) for name, number, text in entries}
+
+
+@dataclass(frozen=True)
+class _Member:
+    need: str
+    since: int
+    before_init: str
+    requirement: str
+    parameters: str
+
+
+def _members(source: str) -> tuple[tuple[str, ...], dict[str, _Member]]:
+    groups = re.findall(r"^FLAGOS_HAL_GROUP\((\w+), (REQUIRED|OPTIONAL)\)$", source, re.MULTILINE)
+    pattern = r"^FLAGOS_HAL_MEMBER\((\w+), (\w+), (\w+), (\d+), (\w+),\s*\"([^\"]*)\",\s*\"([^\"]*)\"\)$"
+    members = {
+        f"{group}.{name}": _Member(need, int(since), before_init, identifier, parameters)
+        for group, name, need, since, before_init, identifier, parameters in re.findall(
+            pattern, source, re.MULTILINE
+        )
+    }
+    return tuple(group for group, need in groups if need == "OPTIONAL"), members
 
 
 def _without_comments(source: str) -> str:
@@ -233,7 +270,7 @@ def _split_parameters(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _functions(group: str, body: str) -> tuple[Function, ...]:
+def _functions(group: str, body: str, members: dict[str, _Member]) -> tuple[Function, ...]:
     functions = []
     pattern = r"/\*(.*?)\*/\s*flagos_hal_status \(\*(\w+)\)\((.*?)\);"
     for match in re.finditer(pattern, body[body.index("size_t struct_size;") :], re.DOTALL):
@@ -241,9 +278,28 @@ def _functions(group: str, body: str) -> tuple[Function, ...]:
         comment = match.group(1).rpartition("/*")[2]
         identifier, text = _requirement_text(comment)
         declared = match.group(3).strip()
-        parameters = () if declared == "void" else tuple(_parameter(part) for part in _split_parameters(declared))
-        optional = re.search(r"\bOptional (member|since)\b", text) is not None
-        functions.append(Function(group, match.group(2), parameters, identifier, text, optional))
+        parameters = (
+            () if declared == "void" else tuple(_parameter(part) for part in _split_parameters(declared))
+        )
+        function = match.group(2)
+        member = members[f"{group}.{function}"]
+        names = ", ".join(parameter.name for parameter in parameters)
+        if (member.requirement, member.parameters) != (identifier, names):
+            raise ValueError(
+                f"hal_members.def: {group}.{function} has another id or other parameters than in hal.h"
+            )
+        functions.append(
+            Function(
+                group=group,
+                name=function,
+                parameters=parameters,
+                requirement=identifier,
+                text=text,
+                optional=member.need == "OPTIONAL",
+                since=f"1.{member.since}",
+                before_init=member.before_init,
+            )
+        )
     if len(functions) != _without_comments(body).count("flagos_hal_status (*"):
         raise ValueError(f"hal.h: a function of group {group} lacks its requirement")
     return tuple(functions)
@@ -257,28 +313,25 @@ def _requirement_text(comment: str) -> tuple[str, str]:
     return match.group(1), match.group(2)
 
 
-def _requirements(
-    source: str, tables: dict[str, tuple[Function, ...]], optional_groups: tuple[str, ...]
-) -> dict[str, Requirement]:
+def _requirements(source: str, tables: dict[str, tuple[Function, ...]]) -> dict[str, Requirement]:
     found: dict[str, Requirement] = {}
     top = source[: source.index("*/")]
-    for identifier, text in re.findall(r"^ \* (GEN-\d\d)  (.*?)(?=^ \* GEN-|^ \*$|\Z)", top, re.DOTALL | re.MULTILINE):
+    for identifier, text in re.findall(
+        r"^ \* (GEN-\d\d)  (.*?)(?=^ \* GEN-|^ \*$|\Z)", top, re.DOTALL | re.MULTILINE
+    ):
         words = " ".join(re.sub(r"^ \*", "", text, flags=re.MULTILINE).split())
         found[identifier] = Requirement(identifier, "", words, False, "1.0")
     query = re.search(r"/\* (HAL-QRY-\d\d\..*?)\*/", source, re.DOTALL)
     if query is not None:
         identifier, text = _requirement_text(query.group(1))
         found[identifier] = Requirement(identifier, "flagos_hal_query", text, False, "1.0")
-    for group, functions in tables.items():
+    for functions in tables.values():
         for function in functions:
-            since = re.search(r"since (\d+\.\d+)", function.text)
-            heading = re.search(rf"-+ group {group} \(optional, (\d+\.\d+)\)", source)
-            version = since.group(1) if since else heading.group(1) if heading else "1.0"
             found[function.requirement] = Requirement(
                 id=function.requirement,
                 function=function.qualified,
                 text=function.text,
-                optional=function.optional or group in optional_groups,
-                since=version,
+                optional=function.optional,
+                since=function.since,
             )
     return found
