@@ -1,0 +1,167 @@
+#include "csrc/reference/event.h"
+
+#include <utility>
+
+#include "csrc/reference/capture.h"
+#include "csrc/reference/queue.h"
+#include "csrc/reference/tables.h"
+
+namespace flagos::reference {
+
+namespace {
+
+EventTable event_table;  // constant-initialised
+
+constexpr uint32_t kKnownFlags = FLAGOS_HAL_EVENT_TIMING | FLAGOS_HAL_EVENT_BLOCKING | FLAGOS_HAL_EVENT_INTERPROCESS;
+
+Mark markOf(Event& event) {
+  std::lock_guard<std::mutex> lock(event.mutex);
+  return event.mark;
+}
+
+// Where in its stream the event was recorded last, without the stamp, whose count of owners costs.
+std::pair<Stream*, uint64_t> positionOf(Event& event) {
+  std::lock_guard<std::mutex> lock(event.mutex);
+  return {event.mark.stream, event.mark.sequence};
+}
+
+template <typename Body>
+flagos_hal_status invokeOnEvent(Function function, flagos_hal_event* handle, Body&& body) noexcept {
+  return hal_support::call(functionName(function), [&]() -> flagos_hal_status {
+    Event* event = events().find(handle);
+    FLAGOS_HAL_TRY(inject(function, event ? event->device : -1));
+    if (!event) return unknownEvent(handle);
+    if (deviceAt(event->device).lost.load(std::memory_order_acquire)) return failLost(event->device);
+    return body(*event);
+  });
+}
+
+}  // namespace
+
+EventTable& events() noexcept { return event_table; }
+
+flagos_hal_status unknownEvent(const flagos_hal_event* handle) {
+  if (!handle) return fail(FLAGOS_HAL_STATUS_INVALID_HANDLE, "the event is null");
+  return fail(FLAGOS_HAL_STATUS_INVALID_HANDLE, "%p is not a live event of this library", static_cast<const void*>(handle));
+}
+
+void closeEvent(Event& event) noexcept {
+  Mark forgotten;
+  std::lock_guard<std::mutex> lock(event.mutex);
+  std::swap(event.mark, forgotten);
+}
+
+flagos_hal_status waitForEvent(Stream& stream, Event& event) {
+  FLAGOS_HAL_TRY(checkDevice(event.device));
+  const auto [source, sequence] = positionOf(event);
+  if (!source) return kOk;
+  Task task = makeTask(WaitWork{source, sequence}, WorkKind::Other, Function::stream_wait_event);
+  // Work of one stream is in order anyway, and what was reached holds nothing up.
+  if (task.latency_us == 0 && (source == &stream || reached(*source, sequence))) return kOk;
+  return enqueue(stream, &task, 1);
+}
+
+// ----------------------------------------------------------------------------------------------- group event ----
+
+namespace {
+
+flagos_hal_status create(int32_t device, uint32_t flags, flagos_hal_event** out_event) {
+  return invoke(Function::event_create, device, [&] {
+    FLAGOS_HAL_REQUIRE(out_event, INVALID_ARGUMENT, "out_event is null");
+    FLAGOS_HAL_TRY(checkDevice(device));
+    FLAGOS_HAL_REQUIRE((flags & ~kKnownFlags) == 0, INVALID_ARGUMENT, "event flags 0x%x have an undefined bit", flags);
+    const bool interprocess = flags & FLAGOS_HAL_EVENT_INTERPROCESS;
+    FLAGOS_HAL_REQUIRE(!interprocess || !(flags & FLAGOS_HAL_EVENT_TIMING), INVALID_ARGUMENT,
+                       "an event cannot be both INTERPROCESS and TIMING");
+    FLAGOS_HAL_REQUIRE(!interprocess, UNSUPPORTED, "the reference backend has no interprocess events");
+    flagos_hal_event* handle = nullptr;
+    Event* event = events().reserve(&handle);
+    FLAGOS_HAL_REQUIRE(event, OUT_OF_MEMORY, "all events of the library are in use");
+    event->device = device;
+    event->flags = flags;
+    events().publish(handle);
+    *out_event = handle;
+    return kOk;
+  });
+}
+
+flagos_hal_status destroy(flagos_hal_event* handle) {
+  return hal_support::releaseCall(functionName(Function::event_destroy), [&]() -> flagos_hal_status {
+    Event* event = events().find(handle);
+    FLAGOS_HAL_TRY(inject(Function::event_destroy, event ? event->device : -1));
+    if (!events().retire(handle)) return unknownEvent(handle);
+    closeEvent(*event);
+    events().recycle(handle);
+    return kOk;
+  });
+}
+
+flagos_hal_status record(flagos_hal_event* handle, flagos_hal_stream* stream_handle) {
+  return invokeOnEvent(Function::event_record, handle, [&](Event& event) {
+    Stream* stream = streams().find(stream_handle);
+    if (!stream) return unknownStream(stream_handle);
+    FLAGOS_HAL_REQUIRE(stream->device == event.device, INVALID_ARGUMENT, "the event belongs to device %d, the stream to device %d",
+                       event.device, stream->device);
+    const bool timing = event.flags & FLAGOS_HAL_EVENT_TIMING;
+    const int64_t latency_us = workLatency(WorkKind::Event, Function::event_record);
+    Mark mark;
+    mark.stream = stream;
+    mark.sequence = stream->queued.load(std::memory_order_acquire);
+    if (timing) mark.stamp = std::make_shared<Stamp>();
+    if (latency_us == 0 && (!timing || reached(*stream, mark.sequence))) {
+      // Nothing to queue: the mark is the count of work so far; on an idle stream the time is now.
+      if (timing) mark.stamp->nanoseconds.store(steadyNanoseconds(), std::memory_order_release);
+    } else {
+      Task task = makeTask(StampWork{mark.stamp}, WorkKind::Event, Function::event_record);
+      FLAGOS_HAL_TRY(enqueue(*stream, &task, 1));
+      mark.sequence = stream->queued.load(std::memory_order_acquire);
+    }
+    std::lock_guard<std::mutex> lock(event.mutex);
+    std::swap(event.mark, mark);
+    return kOk;
+  });
+}
+
+flagos_hal_status query(flagos_hal_event* handle) {
+  return invokeOnEvent(Function::event_query, handle, [&](Event& event) {
+    const auto [stream, sequence] = positionOf(event);
+    return !stream || reached(*stream, sequence) ? kOk : kNotReady;
+  });
+}
+
+flagos_hal_status synchronize(flagos_hal_event* handle) {
+  return invokeOnEvent(Function::event_synchronize, handle, [&](Event& event) {
+    const auto [stream, sequence] = positionOf(event);
+    if (stream && !reached(*stream, sequence)) {
+      FLAGOS_HAL_TRY(refuseOnWorker());
+      waitFor(*stream, sequence);
+    }
+    return checkDevice(event.device);
+  });
+}
+
+flagos_hal_status elapsed(flagos_hal_event* start_handle, flagos_hal_event* end_handle, double* out_ms) {
+  return invokeOnEvent(Function::event_elapsed, start_handle, [&](Event& start) {
+    FLAGOS_HAL_REQUIRE(out_ms, INVALID_ARGUMENT, "out_ms is null");
+    Event* end = events().find(end_handle);
+    if (!end) return unknownEvent(end_handle);
+    FLAGOS_HAL_REQUIRE(start.device == end->device, INVALID_ARGUMENT, "the events belong to devices %d and %d", start.device,
+                       end->device);
+    FLAGOS_HAL_REQUIRE(start.flags & end->flags & FLAGOS_HAL_EVENT_TIMING, INVALID_STATE,
+                       "elapsed needs two events that were made with TIMING");
+    const Mark from = markOf(start);
+    const Mark to = markOf(*end);
+    FLAGOS_HAL_REQUIRE(from.stream && to.stream, INVALID_STATE, "an event was never recorded");
+    if (!reached(*from.stream, from.sequence) || !reached(*to.stream, to.sequence)) return kNotReady;
+    const int64_t nanoseconds =
+        to.stamp->nanoseconds.load(std::memory_order_acquire) - from.stamp->nanoseconds.load(std::memory_order_acquire);
+    *out_ms = static_cast<double>(nanoseconds) / 1e6;
+    return kOk;
+  });
+}
+
+}  // namespace
+
+const flagos_hal_event_api kEventApi = {sizeof(kEventApi), create, destroy, record, query, synchronize, elapsed};
+
+}  // namespace flagos::reference

@@ -1,0 +1,38 @@
+// Events: a mark in a stream's count of work, and for timed ones the time at which it was reached.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "csrc/reference/handle_table.h"
+#include "csrc/reference/stream.h"
+
+namespace flagos::reference {
+
+// What was recorded last. A stream never goes away and its count only grows, so a mark needs no owner.
+struct Mark {
+  Stream* stream = nullptr;  // null: never recorded
+  uint64_t sequence = 0;
+  std::shared_ptr<Stamp> stamp;  // of timed events
+};
+
+struct Event {
+  int32_t device = -1;
+  uint32_t flags = 0;
+  std::mutex mutex;  // guards mark
+  Mark mark;
+};
+
+using EventTable = HandleTable<flagos_hal_event, Event, 'E', 1u << 22>;
+EventTable& events() noexcept;
+
+flagos_hal_status unknownEvent(const flagos_hal_event* handle);
+
+// Forgets what the event recorded; its handle was retired.
+void closeEvent(Event& event) noexcept;
+
+// What stream.wait_event does.
+flagos_hal_status waitForEvent(Stream& stream, Event& event);
+
+}  // namespace flagos::reference
