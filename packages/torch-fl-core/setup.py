@@ -10,6 +10,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "cmake"))
@@ -17,12 +18,21 @@ sys.path.insert(0, str(HERE / "cmake"))
 import torch_build  # noqa: E402  (lies beside CMakeLists.txt, which runs it too)
 
 
+class FreshPython(build_py):
+    """Copies the Python packages into an empty tree: a module deleted since the last build must not reach the wheel."""
+
+    def run(self) -> None:
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
+
+
 class CMakeBuild(build_ext):
     """Builds all native parts in one CMake run, into the wheel's tree or, for an editable install, into src."""
 
     def run(self) -> None:
-        output = HERE / "src" if self.inplace else Path(self.build_lib).resolve()
         build = Path(os.environ.get("TORCH_FL_BUILD_DIR", self.build_temp)).resolve()
+        output = HERE / "src" if self.inplace else build / "out"
         build.mkdir(parents=True, exist_ok=True)
         configure = [
             "cmake", "-S", str(HERE), "-B", str(build), "-G", "Ninja", f"-DFLAGOS_PYTHON={sys.executable}",
@@ -33,12 +43,14 @@ class CMakeBuild(build_ext):
             print("+", " ".join(command), flush=True)
             subprocess.run(command, check=True)
         # Vendors compile against the headers of the installed core.
-        headers = output / "torch_fl_base" / "include"
         if self.inplace:
+            headers = output / "torch_fl_base" / "include"
             if not headers.is_symlink():
                 headers.symlink_to(HERE / "include")
         else:
-            shutil.copytree(HERE / "include", headers, dirs_exist_ok=True)
+            tree = Path(self.build_lib).resolve()
+            shutil.copytree(output, tree, dirs_exist_ok=True)
+            shutil.copytree(HERE / "include", tree / "torch_fl_base" / "include", dirs_exist_ok=True)
 
 
 torch = torch_build.torch_build()
@@ -47,5 +59,5 @@ setup(
     install_requires=[f"torch=={torch.minor}.*", "rich>=13", "typer>=0.12"],
     # Makes the wheel one for this Python and platform; CMakeBuild knows the real targets.
     ext_modules=[Extension("torch_fl._C", sources=[])],
-    cmdclass={"build_ext": CMakeBuild},
+    cmdclass={"build_ext": CMakeBuild, "build_py": FreshPython},
 )

@@ -106,6 +106,15 @@ def hal_abi() -> list[int]:
     return [int(found["MAJOR"]), int(found["MINOR"])]
 
 
+def hal_abi() -> list[int]:
+    """Return [major, minor] of the HAL ABI, as the header says."""
+    text = (PACKAGE / "include" / "flagos" / "hal.h").read_text(encoding="utf-8")
+    numbers = [re.search(rf"#define FLAGOS_HAL_ABI_{part} (\d+)u?", text) for part in ("MAJOR", "MINOR")]
+    if None in numbers:
+        raise BuildError("torch-fl-core: include/flagos/hal.h states no ABI version")
+    return [int(number[1]) for number in numbers if number]
+
+
 def source_hash() -> str:
     """Return a hash of everything a build of core reads from this folder."""
     digest = hashlib.sha256()
@@ -121,6 +130,7 @@ def write_build_record(path: Path, torch: TorchBuild, compiler: str, flags: str)
     """Write `torch_fl_base/_build.json`: what this core was built for, read before any C++ symbol is needed."""
     record = {
         "version": torch.core_version,
+        "hal_abi": hal_abi(),
         "torch": torch.version,
         "torch_minor": torch.minor,
         "hal_abi": hal_abi(),
