@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "csrc/api.h"
 #include "flagos/hal.h"
 
 namespace flagos::hal {
@@ -35,7 +36,7 @@ struct Tables {
 };
 
 // Why a library could not be used. `kind` is what the report prints as the state of the backend.
-class LoadError : public std::runtime_error {
+class FLAGOS_API LoadError : public std::runtime_error {
  public:
   enum class Kind { NotFound, NotALibrary, NoEntryPoint, AbiRefused, BadTable, InitFailed };
   LoadError(Kind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
@@ -50,14 +51,19 @@ struct OpenOptions {
   // from an anonymous copy.
   bool private_copy = false;
   bool validate = false;  // FLAGOS_HAL_VALIDATE: check arguments, handles, lifetimes and threads around every call
+  bool log_violations = true;  // with validate: one line to standard error for each, beside status and last_error
   bool trace = false;     // FLAGOS_HAL_TRACE: write one line per call
   std::string trace_path; // file for the trace; empty: standard error
 };
 
+// How many libraries one process can have open; one more is refused (InitFailed).
+inline constexpr int kMaxLibraries = 16;
+
 // An opened library. It stays loaded until the process ends: pointers into it may be anywhere.
-class Library {
+class FLAGOS_API Library {
  public:
-  // Opens `path` as backend `name` and negotiates the ABI. Does not call init. Throws LoadError.
+  // Opens `path` as backend `name` and negotiates the ABI. Does not call init. Throws LoadError. The same arguments give the
+  // same Library again, save that each private copy is a new one.
   static std::shared_ptr<Library> open(const std::string& name, const std::string& path, const OpenOptions& options = {});
 
   virtual ~Library() = default;
@@ -67,14 +73,16 @@ class Library {
   virtual uint32_t abiMinor() const noexcept = 0;
   // With layers: the outermost layer's functions. The reference stays valid for the life of the process.
   virtual const Tables& tables() const noexcept = 0;
+  // What the validating layer has found so far; 0 without it.
+  virtual uint64_t violations() const noexcept = 0;
 };
 
 // "OUT_OF_MEMORY", and its text of hal_status.def; "?" for a number that is no status.
-const char* statusName(flagos_hal_status status) noexcept;
-const char* statusText(flagos_hal_status status) noexcept;
+FLAGOS_API const char* statusName(flagos_hal_status status) noexcept;
+FLAGOS_API const char* statusText(flagos_hal_status status) noexcept;
 
 // One line on the last failure of this thread in a library: "memory.allocate failed: OUT_OF_MEMORY (…): <message>
 // [cudaErrorMemoryAllocation, 2]".
-std::string describeFailure(const Tables& tables, const std::string& backend, flagos_hal_status status);
+FLAGOS_API std::string describeFailure(const Tables& tables, const std::string& backend, flagos_hal_status status);
 
 }  // namespace flagos::hal
