@@ -37,7 +37,7 @@ FLAGOS_API bool isFromDeviceAllocator(const c10::DataPtr& pointer) noexcept;
 // here is left alone; a DataPtr that wraps ours under another deleter is found by its address.
 FLAGOS_API void recordStream(const c10::DataPtr& pointer, c10::Stream stream);
 
-FLAGOS_API void setMemoryFraction(c10::DeviceIndex device, double fraction);  // in (0, 1], of the device's total memory
+FLAGOS_API void setMemoryFraction(c10::DeviceIndex device, double fraction);  // in [0, 1], of the device's total memory
 FLAGOS_API double memoryFraction(c10::DeviceIndex device);
 FLAGOS_API std::pair<size_t, size_t> memoryInfo(c10::DeviceIndex device);  // free, total, bytes
 

@@ -53,7 +53,7 @@ void DeviceArena::resetAccumulatedStats() {
 }
 
 void DeviceArena::setFraction(double fraction) {
-  TORCH_CHECK_VALUE(fraction > 0.0 && fraction <= 1.0, "flagos: a memory fraction must be above 0 and at most 1; got ", fraction,
+  TORCH_CHECK_VALUE(fraction >= 0.0 && fraction <= 1.0, "flagos: a memory fraction lies between 0 and 1; got ", fraction,
                     " for flagos:", int(device_.index), ".");
   uint64_t free = 0;
   uint64_t total = 0;
