@@ -160,7 +160,18 @@ FlagosDeviceAllocator& instance() noexcept {
   return *allocator;
 }
 
-const bool registered = [] {
+// c10 has no way to ask whether an allocator is there; fetching one that is not fails.
+bool takenByOthers() noexcept {
+  try {
+    return c10::GetAllocator(kDeviceType) != nullptr;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// Another plugin that owns PrivateUse1 keeps its allocator; claiming the name says so in words.
+[[maybe_unused]] const bool registered = [] {
+  if (takenByOthers()) return false;
   c10::SetAllocator(kDeviceType, &instance());
   return true;
 }();

@@ -96,7 +96,17 @@ FlagosHostAllocator& instance() noexcept {
   return *allocator;
 }
 
-const bool registered = [] {
+bool takenByOthers() noexcept {
+  try {
+    return at::getHostAllocator(kDeviceType) != nullptr;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// As for the device allocator: another plugin that owns PrivateUse1 keeps its own.
+[[maybe_unused]] const bool registered = [] {
+  if (takenByOthers()) return false;
   at::setHostAllocator(kDeviceType, &instance());
   return true;
 }();

@@ -1,5 +1,6 @@
 """Types of the bindings: one entry per bound function, grouped by the subject that owns it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ class devices:
         """Hand the values of the FLAGOS_ variables to the runtime; only before the first use."""
     @staticmethod
     def set_backend_requests(requests: list[dict[str, Any]]) -> None:
-        """Replace the list of backends. Keys: name, path, private_copy, emulated. Opens nothing."""
+        """Replace the list of backends. Keys: name, path, private_copy, emulated, skip (why it
+        is not to be opened). Opens nothing."""
     @staticmethod
     def backend_records() -> list[dict[str, Any]]:
         """One dict per request: name, path, emulated, state ("selected", "no device", "SDK missing",
@@ -77,7 +79,7 @@ class generators:
         """Seed the default generators of all devices, also of those that do not exist yet. Activates nothing."""
 
 class memory:
-    """The device and pinned allocators (csrc/bindings/bind_memory.cpp)."""
+    """The device and pinned allocators (csrc/bindings/bind_memory.cpp). Pointers are addresses as integers."""
 
     @staticmethod
     def stats(device: int) -> dict[str, Any]:
@@ -85,23 +87,52 @@ class memory:
     @staticmethod
     def reset_peak_stats(device: int) -> None: ...
     @staticmethod
-    def reset_accumulated_stats(device: int) -> None: ...
+    def reset_accumulated_stats(device: int) -> None:
+        """Totals start again from 0; present values stay."""
     @staticmethod
     def info(device: int) -> tuple[int, int]:
         """(free, total) bytes."""
     @staticmethod
-    def empty_cache() -> None: ...
+    def empty_cache() -> None:
+        """Give the segments without a live block back, on all devices; waits for work that may still use them."""
     @staticmethod
     def set_fraction(fraction: float, device: int) -> None: ...
     @staticmethod
     def fraction(device: int) -> float: ...
     @staticmethod
-    def snapshot() -> list[dict[str, Any]]: ...
+    def snapshot() -> list[dict[str, Any]]:
+        """All segments with their blocks, with the keys of torch.cuda.memory_snapshot."""
+    @staticmethod
+    def history() -> list[list[dict[str, Any]]]:
+        """The recorded actions of each device, as device_traces of torch.cuda.memory._snapshot."""
+    @staticmethod
+    def record_history(
+        enabled: str | None = "all",
+        context: str | None = "all",
+        stacks: str = "python",
+        max_entries: int = ...,
+        clear_history: bool = False,
+    ) -> None: ...
+    @staticmethod
+    def attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
+        """Call observer(device, asked, total, free) before each out-of-memory error, for the life of the process."""
     @staticmethod
     def allocate(size: int, device: int, stream_id: int) -> int:
-        """Raw memory of the caching allocator; the pointer as an integer."""
+        """Raw memory of the caching allocator for use on a stream; 0 for 0 bytes."""
     @staticmethod
-    def release(pointer: int) -> None: ...
+    def release(pointer: int) -> None:
+        """Give back what allocate gave; 0 is fine, anything else is a ValueError."""
+    @staticmethod
+    def record_stream(pointer: int, stream_id: int, device: int) -> None:
+        """Keep the block around `pointer` from reuse until the stream has passed the point where it is freed."""
+    @staticmethod
+    def device_of_pointer(pointer: int) -> int:
+        """The device whose memory the address lies in; -1 if none."""
+    @staticmethod
+    def set_mode(mode: str) -> None:
+        """Choose the allocator for later allocations: "caching" or "direct"."""
+    @staticmethod
+    def mode() -> str: ...
     @staticmethod
     def host_stats() -> dict[str, Any]: ...
     @staticmethod
@@ -110,3 +141,12 @@ class memory:
     def reset_accumulated_host_stats() -> None: ...
     @staticmethod
     def host_empty_cache() -> None: ...
+    @staticmethod
+    def is_pinned(pointer: int) -> bool:
+        """Whether the address lies in pinned memory of any backend."""
+    @staticmethod
+    def is_pinned_for(pointer: int, device: int) -> bool:
+        """Whether the address is pinned for the backend of `device`."""
+    @staticmethod
+    def record_pinned_use(pointer: int, stream_id: int, device: int) -> bool:
+        """Keep a pinned block from reuse until the stream has passed the point where it is freed; True if it is ours."""

@@ -6,6 +6,7 @@ All of it answers before the first use of a device too: the numbers are then emp
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -225,10 +226,23 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
 
 
 def _record_memory_history(
-    enabled: Literal["state", "all"] | None = "all", max_entries: int = 1 << 20, **_: Any
+    enabled: Literal["state", "all"] | None = "all",
+    context: Literal["state", "alloc", "all"] | None = "all",
+    stacks: Literal["python", "all"] = "python",
+    max_entries: int = sys.maxsize,
+    clear_history: bool = False,
 ) -> None:
-    """Start to record allocations and frees for _snapshot, the last `max_entries` of them; None stops."""
-    native.memory.record_history(enabled is not None, max_entries if enabled == "all" else 1)
+    """Record allocations and frees for _snapshot from now on; the arguments are those of torch.cuda.memory.
+
+    Args:
+        enabled: "all" keeps the last `max_entries` actions, "state" only the call stacks of live blocks, None stops.
+        context: for what call stacks are taken: live blocks ("state"), also allocations in the history ("alloc"),
+            also frees ("all"), nothing (None).
+        stacks: "python" frames, or "all" to have C++ frames too.
+        max_entries: length of the history of each device.
+        clear_history: forget what was recorded so far.
+    """
+    native.memory.record_history(enabled, context, stacks, max_entries, clear_history)
 
 
 def _snapshot(device: DeviceLike = None) -> dict[str, Any]:
