@@ -53,7 +53,7 @@ def _claim(explicit: bool) -> None:
             raise
         # `import torch` must not fail over a bad variable: the first use of the device raises this.
         settings = {}
-        requests = [{"name": "?", "path": "", "skip_state": "failed", "skip_reason": str(error)}]
+        requests = [{"name": "configuration", "path": "", "skip": str(error)}]
     native.devices.configure(settings)
     native.devices.set_backend_requests(requests)
     # What can fail comes before the rename, which cannot be undone.

@@ -68,16 +68,16 @@ def _replace_export() -> None:
 
 
 def _order(device: torch.device, stream: int | None) -> None:
-    """Make the consumer's stream wait for what is queued on the current one; None is the default stream."""
+    """See to it that the consumer's stream runs after what is queued on the current one; None is the default stream."""
     from torch_fl_base import _native
 
     flagos = _native.load_part(f"torch.{DEVICE}")
-    current = flagos.current_stream(device)
-    if stream is None:
-        consumer = flagos.default_stream(device)
-    elif type(stream) is int:
-        consumer = flagos.ExternalStream(stream, device)
-    else:
+    current, default = flagos.current_stream(device), flagos.default_stream(device)
+    if stream is None or stream == default.native_handle:
+        if default != current:
+            default.wait_stream(current)
+    elif type(stream) is not int:
         raise TypeError(f"stream must be an int or None, not {type(stream).__name__}")
-    if consumer != current:
-        consumer.wait_stream(current)
+    elif stream != current.native_handle:
+        # A vendor's handle alone cannot be made to wait through the HAL, so the host waits: slower, and right.
+        current.synchronize()

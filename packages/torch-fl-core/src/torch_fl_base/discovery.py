@@ -55,7 +55,7 @@ class Record:
     device_count: int = 0
 
     def request(self) -> dict[str, Any]:
-        """Return what the runtime is told of this candidate; a `skip_state` says that it is not to be opened."""
+        """Return what the runtime is told of this candidate; `skip` says why it is not to be opened."""
         request: dict[str, Any] = {
             "name": self.name,
             "path": str(self.spec.library) if self.spec else "",
@@ -63,8 +63,7 @@ class Record:
             "emulated": self.emulated,
         }
         if self.state is not State.WAITING:
-            request["skip_state"] = self.state.value
-            request["skip_reason"] = self.reason
+            request["skip"] = f"{self.state}: {self.reason}"
         return request
 
     def as_dict(self) -> dict[str, Any]:

@@ -132,6 +132,7 @@ def _look_at_torch(
         "other_plugins": autoload.other_plugins(),
     }
     problem = _native.mismatch(facts.version)
+    diagnosis.torch["fits_core"] = problem is None
     if problem:
         diagnosis.problems.append(problem)
     try:
@@ -218,33 +219,40 @@ def _problem_of(record: Record, named: tuple[str, ...]) -> list[str]:
 
 def text(diagnosis: Diagnosis) -> str:
     """Return the diagnosis for people."""
+    before, after = text_parts(diagnosis)
+    backends = ["backends, in the order of their devices:"]
+    for backend in diagnosis.backends:
+        backends += _backend_lines(backend)
+    return "\n".join([*before, *backends, "", *after])
+
+
+def text_parts(diagnosis: Diagnosis) -> tuple[list[str], list[str]]:
+    """Return the lines before and after those of the backends."""
     torch, core = diagnosis.torch, diagnosis.core
+    python = diagnosis.python
+    before = [f"python        {python['version']} ({python['executable']})", f"platform      {python['platform']}"]
     built = ", ".join(f"{kind} {version}" for kind, version in torch.get("built_for", {}).items()) or "cpu"
-    lines = ["torch-fl doctor", ""]
-    lines.append(f"python        {diagnosis.python['version']} ({diagnosis.python['executable']})")
-    lines.append(f"platform      {diagnosis.python['platform']}")
-    lines.append(f"torch         {torch['version']} (built for {built})" if torch["installed"] else "torch         not installed")
+    before.append(f"torch         {torch['version']} (built for {built})" if torch["installed"] else "torch         not installed")
     built_for = core["built_for_torch"]
     fits = f"built for torch {built_for}, Python {core['built_for_python']}" if built_for else "no compiled parts"
-    lines.append(f"torch-fl-core {core['version'] or 'not installed by pip'} ({fits}; HAL ABI {core['hal_abi']})")
+    before.append(f"torch-fl-core {core['version'] or 'not installed by pip'} ({fits}; HAL ABI {core['hal_abi']})")
     if torch["installed"]:
-        lines.append(f"              core for this torch: {torch['core_for_it']}")
+        before.append(f"              core for this torch: {torch['core_for_it']}")
     for name, version in diagnosis.versions.items():
         if version and name not in ("torch", "torch-fl-core"):
-            lines.append(f"{name:<13} {version}")
+            before.append(f"{name:<13} {version}")
     claim = "claims the device" if diagnosis.autoload["claim"] else "does not claim the device"
-    lines += ["", f"`import torch` {claim}: {diagnosis.autoload['reason']}"]
+    before += ["", f"`import torch` {claim}: {diagnosis.autoload['reason']}"]
     if torch.get("other_plugins"):
-        lines.append(f"other device plugins of torch: {', '.join(torch['other_plugins'])}")
-    lines += ["", "backends, in the order of their devices:"]
-    for backend in diagnosis.backends:
-        lines += _backend_lines(backend)
-    lines += ["", "environment:"]
-    lines += [f"  {name}={value}" for name, value in diagnosis.environment.items()] or ["  no variable of torch-fl is set"]
+        before.append(f"other device plugins of torch: {', '.join(torch['other_plugins'])}")
+    after = ["environment:"]
+    after += [f"  {name}={value}" for name, value in diagnosis.environment.items()] or ["  no variable of torch-fl is set"]
     for title, entries in (("notes", diagnosis.notes), ("problems", diagnosis.problems)):
         if entries:
-            lines += ["", f"{title}:", *(f"  - {entry}" for entry in entries)]
-    return "\n".join([*lines, "", "no problems found" if not diagnosis.problems else f"{len(diagnosis.problems)} problem(s)"])
+            after += ["", f"{title}:", *(f"  - {entry}" for entry in entries)]
+    count = len(diagnosis.problems)
+    after += ["", "no problems found" if not count else f"{count} problem{'s' if count > 1 else ''}"]
+    return [*before, ""], after
 
 
 def _backend_lines(backend: dict[str, Any]) -> list[str]:
@@ -253,10 +261,15 @@ def _backend_lines(backend: dict[str, Any]) -> list[str]:
     lines = [f"  {backend['name']}{package}: {state}"]
     for key, value in backend["library_says"].items():
         lines.append(f"      {key.replace('_', ' ')}: {value}")
+    return [*lines, *(f"      {line}" for line in device_lines(backend))]
+
+
+def device_lines(backend: dict[str, Any]) -> list[str]:
+    """Return one line for each device of a backend: its index if it is in use, name, memory."""
+    lines = []
     for offset, device in enumerate(backend["devices"]):
-        memory = f"{device['total_memory'] / (1 << 30):.1f} GiB"
-        index = f"flagos:{backend['first_device'] + offset}" if backend["state"] == State.SELECTED.value else "device"
-        lines.append(f"      {index}: {device['name']}, {memory}")
+        index = f"flagos:{backend['first_device'] + offset}" if backend["state"] == State.SELECTED.value else "unused"
+        lines.append(f"{index}: {device['name']}, {device['total_memory'] / (1 << 30):.1f} GiB")
     return lines
 
 

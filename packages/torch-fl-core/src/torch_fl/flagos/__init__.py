@@ -32,6 +32,8 @@ from ._device import (
     set_device,
     synchronize,
 )
+from ._legacy import storage_types as _storage_types
+from ._legacy import tensor_types as _tensor_types
 from ._properties import DeviceProperties
 from .memory import (
     caching_allocator_alloc,
@@ -85,3 +87,9 @@ from .streams import (
     set_stream,
     stream,
 )
+
+has_half = True
+"""float16 can be used on every device, by whichever source; the name is torch.cuda's."""
+
+globals().update(_tensor_types())
+globals().update(_storage_types())

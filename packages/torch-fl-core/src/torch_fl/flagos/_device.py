@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ._lazy import DEVICE, DeviceLike, index_of, native, valid_index
-from ._properties import DeviceProperties
+from ._properties import DeviceProperties, from_native
 
 
 def is_available() -> bool:
@@ -105,7 +105,7 @@ def synchronize(device: DeviceLike = None) -> None:
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
     """Return what the backend tells of a device; what it does not tell is None."""
-    return DeviceProperties(**native.devices.properties(valid_index(device)))
+    return from_native(native.devices.properties(valid_index(device)))
 
 
 def get_device_name(device: DeviceLike = None) -> str:

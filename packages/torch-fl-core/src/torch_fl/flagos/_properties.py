@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 import torch
@@ -44,3 +46,23 @@ class DeviceProperties:
     """Data types that the hardware computes on."""
     driver_version: str | None = None
     sdk_version: str | None = None
+
+
+# Field here, key of the bindings (which has the HAL's names), where the two differ.
+_RENAMED = {
+    "major": "capability_major",
+    "minor": "capability_minor",
+    "multi_processor_count": "multiprocessor_count",
+    "max_threads_per_multi_processor": "max_threads_per_multiprocessor",
+    "regs_per_multiprocessor": "registers_per_multiprocessor",
+    "L2_cache_size": "l2_cache_size",
+    "clock_rate": "clock_rate_khz",
+}
+
+
+def from_native(told: Mapping[str, Any]) -> DeviceProperties:
+    """Return the data class for what the bindings tell of a device."""
+    values = {field: told[_RENAMED.get(field, field)] for field in DeviceProperties.__dataclass_fields__}
+    values["uuid"] = None if told["uuid"] is None else UUID(bytes=told["uuid"])
+    values["dtypes"] = None if told["dtypes"] is None else frozenset(told["dtypes"])
+    return DeviceProperties(**values)

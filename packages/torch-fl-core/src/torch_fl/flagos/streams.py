@@ -73,6 +73,11 @@ class Stream(torch.Stream):
         return int(native.streams.native_handle(self.stream_id, self.device_index))
 
     @property
+    def hal_handle(self) -> int:
+        """The HAL's handle of the stream (flagos_hal_stream) as an integer; ExternalStream takes one."""
+        return int(native.streams.hal_handle(self.stream_id, self.device_index))
+
+    @property
     def priority(self) -> int:
         """The priority that the backend gave the stream."""
         return int(native.streams.priority(self.stream_id, self.device_index))
@@ -91,9 +96,9 @@ class ExternalStream(Stream):
     """A stream that another library made, usable here while that library keeps it alive.
 
     Args:
-        stream_ptr: the vendor's handle as an integer.
+        stream_ptr: a flagos_hal_stream of this device's backend as an integer (not the vendor's own handle).
         device: the device that it was made on; the current one by default.
-    Raises: BackendError if the backend cannot take over streams, or if there is no such device.
+    Raises: BackendError if there is no such device.
     """
 
     def __new__(cls, stream_ptr: int, device: DeviceLike = None) -> ExternalStream:

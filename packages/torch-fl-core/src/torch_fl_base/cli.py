@@ -1,0 +1,122 @@
+"""The command `torch-fl`: doctor, preflight, conformance. None of them imports torch_fl; shell completion is typer's.
+
+`torch-fl --install-completion` installs it; `torch-fl-preflight` and `torch-fl-conformance` are short names.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any, Optional
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from torch_fl_base import doctor as _doctor
+from torch_fl_base import preflight as _preflight
+from torch_fl_base.discovery import State
+
+app = typer.Typer(
+    name="torch-fl",
+    help="PyTorch's device `flagos`: what an environment can do, before a program runs in it.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+_JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+_STYLES = {State.SELECTED: "green", State.FAILED: "red", State.ABI_REFUSED: "red"}
+
+
+def _complete_backend(incomplete: str) -> list[str]:
+    from torch_fl_base import discovery
+
+    return [record.name for record in discovery.discover({}) if record.name.startswith(incomplete)]
+
+
+_BACKEND = Annotated[
+    Optional[str],  # noqa: UP007  (typer reads this at run time, on Python 3.10 too)
+    typer.Option("--backend", "-b", help="A backend that must have a device.", autocompletion=_complete_backend),
+]
+
+
+@app.command("doctor")
+def doctor_command(as_json: _JSON = False) -> None:
+    """Tell what is installed, what every backend's state is, and what is wrong. Exit status 1: there are problems."""
+    console = Console()
+    with console.status("looking at torch and the backends …"):
+        diagnosis = _doctor.diagnose()
+    if as_json:
+        print(json.dumps(diagnosis.as_dict(), indent=2))
+    else:
+        _print_diagnosis(console, diagnosis)
+    raise typer.Exit(1 if diagnosis.problems else 0)
+
+
+def _print_diagnosis(console: Console, diagnosis: _doctor.Diagnosis) -> None:
+    """Print the doctor's text with the backends as a table."""
+    before, after = _doctor.text_parts(diagnosis)
+    console.print(escape("\n".join(before)), highlight=False)
+    table = Table("backend", "package", "devices", "state", title="backends, in the order of their devices", title_justify="left")
+    for backend in diagnosis.backends:
+        style = _STYLES.get(State(backend["state"]), "yellow")
+        state = escape(backend["state"] + (f": {backend['reason']}" if backend["reason"] else ""))
+        package = f"{backend['package'] or ''} {backend['version'] or ''}".strip()
+        devices = "\n".join(_doctor.device_lines(backend))
+        table.add_row(backend["name"], package, escape(devices), f"[{style}]{state}[/]")
+    console.print(table)
+    console.print(escape("\n".join(after)), style="" if not diagnosis.problems else "red", highlight=False)
+
+
+@app.command("preflight")
+def preflight_command(
+    backend: _BACKEND = None,
+    devices: Annotated[int, typer.Option("--devices", "-n", min=1, help="Devices that must be there.")] = 1,
+    as_json: _JSON = False,
+) -> None:
+    """Check that a job can start here: torch fits core, the backends open, there are enough devices. Exit status 1: no."""
+    checks = _preflight.check(backend=backend, devices=devices)
+    passed = all(check.passed for check in checks)
+    if as_json:
+        print(json.dumps({"passed": passed, "checks": [vars(check) for check in checks]}, indent=2))
+    else:
+        console = Console()
+        for check in checks:
+            mark = "[green]ok  [/]" if check.passed else "[red]FAIL[/]"
+            console.print(f"{mark} {escape(check.name)}: {escape(check.found)}", highlight=False)
+    raise typer.Exit(0 if passed else 1)
+
+
+@app.command("conformance", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def conformance_command(
+    context: typer.Context,
+    backend: Annotated[str, typer.Argument(help="Backend to test.", autocompletion=_complete_backend)] = "reference",
+) -> None:
+    """Run the HAL conformance kit on a backend's library, one test per requirement; other arguments go to pytest."""
+    from torch_fl_base import conformance
+
+    raise typer.Exit(conformance.run(backend, context.args))
+
+
+def _run(arguments: list[str] | None = None) -> Any:
+    return app(args=arguments, prog_name="torch-fl")
+
+
+def main() -> None:
+    """Run `torch-fl`."""
+    _run()
+
+
+def preflight() -> None:
+    """Run `torch-fl-preflight`."""
+    _run(["preflight", *sys.argv[1:]])
+
+
+def conformance() -> None:
+    """Run `torch-fl-conformance`."""
+    _run(["conformance", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""What the Python tests share: programs in processes of their own, since a device can be claimed but once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Program = Callable[..., Any]
+# What would change the outcome if the environment of the test run had it set.
+_LEAVE_OUT = ("FLAGOS_", "TORCH_DEVICE_BACKEND_AUTOLOAD")
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    """Return os.environ without variables that torch-fl reads, with those given."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_LEAVE_OUT)}
+    return {**kept, **variables}
+
+
+def run(program: str, *, arguments: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a new Python; the result has its exit status and what it printed."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", *arguments, "-c", textwrap.dedent(program)],
+        env=clean_environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def evaluate() -> Program:
+    """A function that runs a program, which must succeed silently, and returns its variable `answer` (JSON)."""
+
+    def evaluate(program: str, **variables: str) -> Any:
+        text = textwrap.dedent(program) + "\nimport json; print('\\n@answer', json.dumps(answer))"
+        done = run(text, **variables)
+        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        printed, marker, answer = done.stdout.rpartition("\n@answer ")
+        assert marker, done.stdout
+        assert not printed.strip() and not done.stderr.strip(), f"it printed: {printed}{done.stderr}"
+        return json.loads(answer)
+
+    return evaluate

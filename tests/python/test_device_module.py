@@ -1,0 +1,116 @@
+"""torch.flagos against torch.cuda: every public name is there, or is listed here with the reason why not."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+import torch.cuda
+import torch_fl
+
+GRAPHS = "graph capture: not offered yet; torch.accelerator.Graph is PyTorch's general form of it"
+CUDA_ONLY = "a part of CUDA itself, which other chips do not have"
+NOT_TOLD = "the HAL has no function that tells it, and nothing is invented"
+POOLS = "private pools belong to graph capture, which is not offered yet"
+FIXED = "the allocator is chosen once, by FLAGOS_ALLOCATOR, before the first use"
+ELSEWHERE = "a module of torch.cuda's own making, not of the device"
+
+# Every name of torch.cuda.__all__ that torch.flagos lacks.
+MISSING = {
+    "CUDAGraph": GRAPHS,
+    "CUDAPluggableAllocator": FIXED,
+    "CudaError": CUDA_ONLY,
+    "DeferredCudaCallError": "calls are not deferred until the first use: each works before it, or causes it",
+    "GreenContext": CUDA_ONLY,
+    "MemPool": POOLS,
+    "caching_allocator_disabled": FIXED,
+    "caching_allocator_enable": FIXED,
+    "change_current_allocator": FIXED,
+    "check_error": CUDA_ONLY,
+    "clock_rate": NOT_TOLD,
+    "cudaStatus": CUDA_ONLY,
+    "cudart": CUDA_ONLY,
+    "current_blas_handle": CUDA_ONLY,
+    "current_solver_handle": CUDA_ONLY,
+    "get_gencode_flags": "flags of nvcc",
+    "get_sync_debug_mode": "needs a hook in every synchronising operator, which the sources do not have",
+    "graph": GRAPHS,
+    "graph_pool_handle": GRAPHS,
+    "graphs": GRAPHS,
+    "has_magma": "a library of CUDA builds",
+    "is_tf32_supported": NOT_TOLD,
+    "jiterator": "compiles CUDA sources",
+    "list_gpu_processes": NOT_TOLD,
+    "make_graphed_callables": GRAPHS,
+    "max_memory_cached": "deprecated by PyTorch: max_memory_reserved",
+    "memory_cached": "deprecated by PyTorch: memory_reserved",
+    "memory_usage": NOT_TOLD,
+    "nccl": ELSEWHERE,
+    "nvtx": ELSEWHERE,
+    "power_draw": NOT_TOLD,
+    "profiler": ELSEWHERE,
+    "reset_max_memory_allocated": "deprecated by PyTorch: reset_peak_memory_stats",
+    "reset_max_memory_cached": "deprecated by PyTorch: reset_peak_memory_stats",
+    "set_sync_debug_mode": "needs a hook in every synchronising operator, which the sources do not have",
+    "sparse": ELSEWHERE,
+    "temperature": NOT_TOLD,
+    "tunable": ELSEWHERE,
+    "use_mem_pool": POOLS,
+    "utilization": NOT_TOLD,
+}
+
+# Arguments of torch.cuda's functions that ours lack, by function.
+MISSING_ARGUMENTS: dict[str, set[str]] = {
+    "Event": {"external"},  # for graph capture
+}
+
+
+@pytest.mark.parametrize("name", sorted(torch.cuda.__all__))
+def test_every_name_of_torch_cuda_is_there_or_has_a_reason(name: str) -> None:
+    if name in MISSING:
+        assert not hasattr(torch.flagos, name), f"{name} is there: take it off the list"
+    else:
+        assert hasattr(torch.flagos, name), f"torch.flagos.{name} is missing without a reason"
+
+
+def test_reasons_are_for_names_that_exist() -> None:
+    assert set(MISSING) <= set(torch.cuda.__all__)
+    assert all(MISSING.values())
+
+
+def _parameters(function: object) -> dict[str, inspect.Parameter]:
+    if inspect.isclass(function):
+        function = function.__new__ if "__new__" in vars(function) else function.__init__
+    parameters = dict(inspect.signature(function).parameters)  # type: ignore[arg-type]
+    return {name: p for name, p in parameters.items() if name not in ("cls", "self") and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+
+
+CALLABLE = [
+    name
+    for name in sorted(torch.cuda.__all__)
+    if name not in MISSING and callable(getattr(torch.cuda, name)) and not name.endswith(("Tensor", "Storage"))
+]
+
+
+@pytest.mark.parametrize("name", CALLABLE)
+def test_arguments_have_the_names_and_order_of_torch_cuda(name: str) -> None:
+    theirs, ours = _parameters(getattr(torch.cuda, name)), _parameters(getattr(torch.flagos, name))
+    wanted = [parameter for parameter in theirs if parameter not in MISSING_ARGUMENTS.get(name, set())]
+    assert list(ours)[: len(wanted)] == wanted
+    for parameter in wanted:
+        optional = theirs[parameter].default is not inspect.Parameter.empty
+        assert (ours[parameter].default is not inspect.Parameter.empty) >= optional, parameter
+
+
+@pytest.mark.parametrize("name", CALLABLE)
+def test_every_function_says_what_it_returns(name: str) -> None:
+    text = inspect.getdoc(getattr(torch.flagos, name))
+    assert text, f"torch.flagos.{name} has no docstring"
+    assert text.splitlines()[0].endswith((".", ";", ":")), text.splitlines()[0]
+
+
+def test_torch_fl_flagos_is_the_same_module() -> None:
+    assert torch_fl.flagos is torch.flagos
+    assert torch.flagos.__name__ == "torch.flagos"
+    assert torch.get_device_module("flagos") is torch.flagos

@@ -1,0 +1,196 @@
+"""What importing does and does not do: `import torch` with core installed, and `import torch_fl`."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Program, run
+
+# Stands in for the entry point where core is not installed by pip: the same call, at the same place.
+AUTOLOAD = "from torch_fl_base.autoload import autoload; autoload()"
+
+
+def test_import_torch_claims_quietly_and_starts_nothing(evaluate: Program) -> None:
+    answer = evaluate(
+        f"""
+        import os, sys, threading
+        before = dict(os.environ)
+        import torch
+        {AUTOLOAD}
+        answer = {{
+            "torch_fl": "torch_fl" in sys.modules,
+            "claimed": torch._C._get_privateuse1_backend_name(),
+            "available": [torch.flagos.is_available(), torch.accelerator.is_available()],
+            "count": [torch.flagos.device_count(), torch.accelerator.device_count()],
+            "activated": torch.flagos.is_initialized(),
+            "environment": dict(os.environ) == before,
+            "threads": threading.active_count(),
+            "tasks": len(os.listdir("/proc/self/task")),
+        }}
+        """,
+        OMP_NUM_THREADS="1",
+    )
+    assert answer == {
+        "torch_fl": False,
+        "claimed": "flagos",
+        "available": [False, False],
+        "count": [0, 0],
+        "activated": False,
+        "environment": True,
+        "threads": 1,
+        "tasks": answer["tasks"],
+    }
+
+
+def test_first_tensor_makes_the_reference_backend_join(evaluate: Program) -> None:
+    answer = evaluate(
+        f"""
+        import torch
+        {AUTOLOAD}
+        before = torch.flagos.device_count()
+        tensor = torch.ones(2, device="flagos")
+        answer = [before, torch.flagos.device_count(), str(tensor.device), torch.flagos.is_available()]
+        """
+    )
+    assert answer == [0, 2, "flagos:0", True]
+
+
+@pytest.mark.parametrize("first", ["import torch, torch_fl", "import torch_fl, torch"])
+def test_import_torch_fl_makes_devices_count_in_either_order(first: str, evaluate: Program) -> None:
+    answer = evaluate(
+        f"""
+        {first}
+        answer = [torch.flagos.is_available(), torch.accelerator.device_count(), torch_fl.flagos is torch.flagos]
+        """
+    )
+    assert answer == [True, 2, True]
+
+
+def test_autoload_switched_off_leaves_torch_alone(evaluate: Program) -> None:
+    answer = evaluate(
+        f"""
+        import sys, torch
+        {AUTOLOAD}
+        from torch_fl_base import autoload
+        answer = [
+            torch._C._get_privateuse1_backend_name(), hasattr(torch, "flagos"), "torch_fl._C" in sys.modules,
+            autoload.last.reason, torch.Tensor.__dlpack_device__.__module__,
+        ]
+        """,
+        FLAGOS_AUTOLOAD="0",
+    )
+    assert answer == ["privateuseone", False, False, "FLAGOS_AUTOLOAD=0", "torch._tensor"]
+
+
+def test_bad_variable_does_not_break_import_torch_and_is_told_at_first_use(evaluate: Program) -> None:
+    answer = evaluate(
+        f"""
+        import torch
+        {AUTOLOAD}
+        try:
+            torch.ones(1, device="flagos")
+        except RuntimeError as error:
+            answer = str(error)
+        """,
+        FLAGOS_BACKENDS="refrence",
+    )
+    assert "no backend 'refrence' is installed. Did you mean 'reference'?" in answer
+
+
+def test_bad_variable_is_an_error_of_import_torch_fl() -> None:
+    done = run("import torch_fl", FLAGOS_ALLOCATOR="fast", FLAGOS_AUTOLOAD="0")
+    assert done.returncode == 1
+    assert "BackendError: flagos: environment variable FLAGOS_ALLOCATOR='fast' is not understood" in done.stderr
+
+
+def test_other_owner_of_the_slot_is_named() -> None:
+    done = run(
+        """
+        import sys, types, torch
+        torch.utils.rename_privateuse1_backend("npu")
+        module = types.ModuleType("torch_npu.npu")
+        module.__file__ = "/site-packages/torch_npu/npu/__init__.py"
+        torch._register_device_module("npu", module)
+        sys.modules["torch_npu"] = types.ModuleType("torch_npu")
+        import torch_fl
+        """,
+        FLAGOS_AUTOLOAD="0",
+    )
+    assert done.returncode == 1
+    message = done.stderr.strip().splitlines()[-1]
+    assert "the device 'npu'" in message
+    assert "/site-packages/torch_npu/npu/__init__.py" in message
+    assert "brought by the package torch_npu" in message
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in message
+
+
+def test_other_owner_of_the_slot_is_left_alone_by_the_autoload(evaluate: Program) -> None:
+    answer = evaluate(
+        f"""
+        import torch
+        torch.utils.rename_privateuse1_backend("npu")
+        {AUTOLOAD}
+        from torch_fl_base import autoload
+        answer = [torch._C._get_privateuse1_backend_name(), autoload.last.reason]
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert answer == ["npu", "the device 'npu' of another plugin holds PrivateUse1"]
+
+
+# Core as if it had been built for torch 2.9, which no environment of ours has; any attempt to load C++ fails the program.
+OTHER_MINOR = """
+from torch_fl_base import _build, _native, autoload
+info = _build.BuildInfo(torch="2.9", core="2.9.3", abi=(1, 0), python="3.11")
+_native.build_info = lambda: info
+_native.importlib.util.module_from_spec = None
+"""
+BUILT_FOR = "flagos: this torch-fl-core (2.9.3) was built for torch 2.9, but torch 2."
+
+
+def test_other_torch_minor_is_told_before_any_symbol_is_needed() -> None:
+    done = run(OTHER_MINOR + "import torch_fl", FLAGOS_AUTOLOAD="0")
+    assert done.returncode == 1
+    assert BUILT_FOR in done.stderr.strip().splitlines()[-1]
+    assert 'pip install "torch-fl-core==2.' in done.stderr.strip().splitlines()[-1]
+
+
+def test_other_torch_minor_does_not_break_import_torch(evaluate: Program) -> None:
+    answer = evaluate(
+        OTHER_MINOR.replace("module_from_spec = None", "module_from_spec  # loads the Python part of the claim")
+        + "import torch\nautoload.autoload()\nanswer = autoload.last.reason",
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert answer.startswith(BUILT_FOR)
+
+
+def test_import_torch_fl_without_torch_is_one_sentence() -> None:
+    done = run("import sys; sys.modules['torch'] = None; import torch_fl")
+    assert done.returncode == 1
+    assert 'ImportError: flagos: torch is not installed; pip install "torch==' in done.stderr.strip().splitlines()[-1]
+
+
+def test_base_package_imports_neither_torch_nor_torch_fl(evaluate: Program) -> None:
+    answer = evaluate(
+        """
+        import sys
+        import torch_fl_base, torch_fl_base.discovery, torch_fl_base.autoload, torch_fl_base._env, torch_fl_base.doctor
+        torch_fl_base.discovery.discover()
+        answer = sorted({"torch", "torch_fl", "numpy", "typer", "rich"} & set(sys.modules))
+        """
+    )
+    assert answer == []
+
+
+def test_use_of_device_after_exit_began_does_not_crash() -> None:
+    done = run(
+        """
+        import torch, torch_fl
+        kept = [torch.ones(1 << 20, device=f"flagos:{i % 2}") for i in range(8)]
+        stream = torch.flagos.Stream()
+        event = stream.record_event()
+        with torch.flagos.stream(stream):
+            for tensor in kept:
+                tensor.copy_(torch.ones(1 << 20).pin_memory(), non_blocking=True)
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
