@@ -48,17 +48,18 @@ struct CoreFailure {
 };
 thread_local CoreFailure core_failure = {};
 
+flagos_hal_status absent(const Instance& instance, Member member) noexcept {
+  return failInCore(instance, FLAGOS_HAL_STATUS_UNSUPPORTED, infoOf(member).name,
+                    "the library of backend '%s' (HAL ABI %u.%u) does not have this function (%s)", instance.name().c_str(),
+                    instance.abi_major, instance.abi_minor, infoOf(member).id);
+}
+
 template <int Slot, Member kMember, typename Function>
 struct Stub;
 
 template <int Slot, Member kMember, typename... Arguments>
 struct Stub<Slot, kMember, flagos_hal_status (*)(Arguments...)> {
-  static flagos_hal_status call(Arguments...) noexcept {
-    const Instance& instance = instanceAt(Slot);
-    return failInCore(instance, FLAGOS_HAL_STATUS_UNSUPPORTED, infoOf(kMember).name,
-                      "the library of backend '%s' (HAL ABI %u.%u) does not have this function (%s)",
-                      instance.name().c_str(), instance.abi_major, instance.abi_minor, infoOf(kMember).id);
-  }
+  static flagos_hal_status call(Arguments...) noexcept { return absent(instanceAt(Slot), kMember); }
 };
 
 template <int Slot>

@@ -30,19 +30,24 @@ const char* copyKindName(int64_t kind) noexcept {
   }
 }
 
+// The work of a function, once per member; the slots' functions only say which library is meant.
+template <Member kMember, auto kGroup, auto kFunction, typename... Arguments>
+__attribute__((noinline)) flagos_hal_status traced(const Tracer& tracer, Arguments... arguments) noexcept {
+  Tracer::Line line(tracer, kMember);
+  const flagos_hal_status status = ((tracer.below().*kGroup).*kFunction)(arguments...);
+  line.returned();
+  (line.argument(status, arguments), ...);
+  line.finish(status);
+  return status;
+}
+
 template <int Slot, Member kMember, auto kGroup, auto kFunction, typename Function>
 struct Traced;
 
 template <int Slot, Member kMember, auto kGroup, auto kFunction, typename... Arguments>
 struct Traced<Slot, kMember, kGroup, kFunction, flagos_hal_status (*)(Arguments...)> {
   static flagos_hal_status call(Arguments... arguments) noexcept {
-    const Tracer& tracer = *instanceAt(Slot).tracer;
-    Tracer::Line line(tracer, kMember);
-    const flagos_hal_status status = ((tracer.below().*kGroup).*kFunction)(arguments...);
-    line.returned();
-    (line.argument(status, arguments), ...);
-    line.finish(status);
-    return status;
+    return traced<kMember, kGroup, kFunction>(*instanceAt(Slot).tracer, arguments...);
   }
 };
 

@@ -12,25 +12,30 @@
 namespace flagos::hal {
 namespace {
 
+// The work of a function, once per member; the slots' functions only say which library is meant.
+template <Member kMember, auto kGroup, auto kFunction, auto kCheck, typename... Arguments>
+__attribute__((noinline)) flagos_hal_status validated(Instance& instance, Arguments... arguments) noexcept {
+  Validator& validator = *instance.validator;
+  if (validator.inForkedChild()) return ((instance.plain.*kGroup).*kFunction)(arguments...);
+  flagos_hal_status status = FLAGOS_HAL_STATUS_OK;
+  if (!validator.enter(kMember, &status)) return status;
+  try {
+    status = (validator.*kCheck)(arguments...);
+  } catch (const std::exception& error) {
+    status = failInCore(instance, FLAGOS_HAL_STATUS_UNKNOWN, infoOf(kMember).name, "the validating layer failed: %s",
+                        error.what());
+  }
+  validator.leave();
+  return status;
+}
+
 template <int Slot, Member kMember, auto kGroup, auto kFunction, auto kCheck, typename Function>
 struct Validated;
 
 template <int Slot, Member kMember, auto kGroup, auto kFunction, auto kCheck, typename... Arguments>
 struct Validated<Slot, kMember, kGroup, kFunction, kCheck, flagos_hal_status (*)(Arguments...)> {
   static flagos_hal_status call(Arguments... arguments) noexcept {
-    Instance& instance = instanceAt(Slot);
-    Validator& validator = *instance.validator;
-    if (validator.inForkedChild()) return ((instance.plain.*kGroup).*kFunction)(arguments...);
-    flagos_hal_status status = FLAGOS_HAL_STATUS_OK;
-    if (!validator.enter(kMember, &status)) return status;
-    try {
-      status = (validator.*kCheck)(arguments...);
-    } catch (const std::exception& error) {
-      status = failInCore(instance, FLAGOS_HAL_STATUS_UNKNOWN, infoOf(kMember).name, "the validating layer failed: %s",
-                          error.what());
-    }
-    validator.leave();
-    return status;
+    return validated<kMember, kGroup, kFunction, kCheck>(instanceAt(Slot), arguments...);
   }
 };
 

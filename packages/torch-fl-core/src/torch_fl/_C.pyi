@@ -150,3 +150,51 @@ class memory:
     @staticmethod
     def record_pinned_use(pointer: int, stream_id: int, device: int) -> bool:
         """Keep a pinned block from reuse until the stream has passed the point where it is freed; True if it is ours."""
+
+class hal:
+    """HAL libraries opened by hand, for tests and tools (csrc/bindings/bind_hal.cpp)."""
+
+    class LoadError(RuntimeError):
+        """A HAL library could not be used; the text says why and what to do."""
+
+        kind: str
+        """"not found", "not a library", "no entry point", "ABI refused", "bad table", "init failed"."""
+
+    class Library:
+        """An open HAL library."""
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def path(self) -> str: ...
+        @property
+        def abi(self) -> tuple[int, int]: ...
+        @property
+        def violations(self) -> int: ...
+        @property
+        def optional_groups(self) -> list[str]: ...
+        @property
+        def functions(self) -> dict[str, int]:
+            """Address of each function by "group.member", through the layers; none is 0."""
+        def describe_failure(self, status: int) -> str:
+            """One line on the calling thread's last failure, which had this status."""
+
+    @staticmethod
+    def open(
+        name: str,
+        path: str,
+        *,
+        private_copy: bool = False,
+        validate: bool = False,
+        trace: bool = False,
+        trace_path: str = "",
+        log_violations: bool = True,
+    ) -> hal.Library:
+        """Open a HAL library and negotiate the ABI; calls nothing but its query. Raises LoadError."""
+    @staticmethod
+    def members() -> list[dict[str, Any]]:
+        """The functions of the HAL's tables: name, id, required, since (minor of ABI 1)."""
+    @staticmethod
+    def status_name(status: int) -> str: ...
+    @staticmethod
+    def status_text(status: int) -> str: ...
