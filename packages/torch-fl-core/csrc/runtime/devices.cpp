@@ -141,7 +141,7 @@ void openBackend(Runtime& state, size_t which, int room) {
 int openAll(Runtime& state, bool emulated, int room) {
   int total = 0;
   for (size_t i = 0; i < state.records.size(); ++i) {
-    if (state.records[i].request.emulated != emulated) continue;
+    if (state.records[i].request.emulated != emulated || state.records[i].state == BackendState::Skipped) continue;
     if (state.records[i].state != BackendState::Selected) openBackend(state, i, room - total);
     total += state.records[i].device_count;
   }
@@ -182,18 +182,6 @@ int openDevices(Runtime& state, bool emulated_too, bool retry) {
   return total;
 }
 
-const char* stateName(BackendState state) {
-  switch (state) {
-    case BackendState::Waiting: return "waiting";
-    case BackendState::Selected: return "selected";
-    case BackendState::NoDevice: return "no device";
-    case BackendState::SdkMissing: return "SDK missing";
-    case BackendState::AbiRefused: return "ABI refused";
-    case BackendState::Failed: return "failed";
-  }
-  return "?";
-}
-
 // Why an emulated backend is not in use, for the reports.
 std::string waitingReason(const BackendRecord& record) {
   if (!record.request.emulated) return "not opened yet";
@@ -206,7 +194,11 @@ std::string waitingReason(const BackendRecord& record) {
 std::string describeRecords(const std::vector<BackendRecord>& records) {
   std::ostringstream text;
   for (const BackendRecord& record : records) {
-    text << "\n  " << record.request.name << ": " << stateName(record.state);
+    if (record.state == BackendState::Skipped) {
+      text << "\n  " << record.request.name << ": " << record.reason;
+      continue;
+    }
+    text << "\n  " << record.request.name << ": " << backendStateName(record.state);
     const std::string reason = record.state == BackendState::Waiting ? waitingReason(record) : record.reason;
     if (!reason.empty()) text << ": " << reason;
   }
@@ -214,6 +206,19 @@ std::string describeRecords(const std::vector<BackendRecord>& records) {
 }
 
 }  // namespace
+
+const char* backendStateName(BackendState state) noexcept {
+  switch (state) {
+    case BackendState::Waiting: return "waiting";
+    case BackendState::Selected: return "selected";
+    case BackendState::NoDevice: return "no device";
+    case BackendState::SdkMissing: return "SDK missing";
+    case BackendState::AbiRefused: return "ABI refused";
+    case BackendState::Failed: return "failed";
+    case BackendState::Skipped: return "skipped";
+  }
+  return "?";
+}
 
 void setBackendRequests(std::vector<BackendRequest> requests) {
   throwIfBadFork();
@@ -232,6 +237,7 @@ void setBackendRequests(std::vector<BackendRequest> requests) {
   for (BackendRequest& request : requests) {
     BackendRecord record;
     record.request = std::move(request);
+    if (!record.request.skip.empty()) fail(record, BackendState::Skipped, record.request.skip);
     state.records.push_back(std::move(record));
   }
   state.initialised.assign(state.records.size(), 0);
@@ -280,7 +286,7 @@ c10::DeviceIndex possibleDeviceCount() noexcept {
     const detail::OpeningMark mark;
     int total = 0;
     for (BackendRecord& record : state.records) {
-      if (!record.request.emulated || !openLibrary(record)) continue;
+      if (!record.request.emulated || record.state == BackendState::Skipped || !openLibrary(record)) continue;
       const hal::Tables& tables = record.library->tables();
       int32_t count = 0;
       if (tables.system.init() != FLAGOS_HAL_STATUS_OK) continue;
@@ -292,6 +298,14 @@ c10::DeviceIndex possibleDeviceCount() noexcept {
   } catch (const std::exception&) {  // as in deviceCount
     return 0;
   }
+}
+
+c10::DeviceIndex checkedIndex(int64_t index) {
+  if (index < -1 || index >= kMaxDevices) {
+    activate();  // the message names the devices that there are
+    detail::badDeviceIndex(index);
+  }
+  return static_cast<c10::DeviceIndex>(index);
 }
 
 std::vector<BackendRecord> backendRecords() {

@@ -28,9 +28,13 @@ struct BackendRequest {
   std::string path;          // the HAL library
   bool private_copy = false; // a second instance of the same library
   bool emulated = false;     // joins only when activated (design: the reference backend where nothing else is)
+  std::string skip;          // why discovery says that it is not to be opened ("disabled: …"); empty: it may be
 };
 
-enum class BackendState { Waiting, Selected, NoDevice, SdkMissing, AbiRefused, Failed };
+enum class BackendState { Waiting, Selected, NoDevice, SdkMissing, AbiRefused, Failed, Skipped };
+
+// As the reports write it: "SDK missing".
+FLAGOS_API const char* backendStateName(BackendState state) noexcept;
 
 struct BackendRecord {
   BackendRequest request;
@@ -102,6 +106,8 @@ inline const DeviceEntry& deviceEntry(c10::DeviceIndex index) {
 FLAGOS_API c10::DeviceIndex currentDevice() noexcept;
 FLAGOS_API void setDevice(c10::DeviceIndex index);
 FLAGOS_API c10::DeviceIndex exchangeDevice(c10::DeviceIndex index);  // −1 leaves it; returns the one before
+// An index as Python gives it, checked while its value is whole: 300 must not become device 44. −1 stays −1.
+FLAGOS_API c10::DeviceIndex checkedIndex(int64_t index);
 inline c10::DeviceIndex resolveIndex(c10::DeviceIndex index) { return index < 0 ? currentDevice() : index; }
 
 // For the guard. setDeviceLazily opens nothing: a device that was never used is only remembered, and the HAL told when the thread
