@@ -1,4 +1,6 @@
-"""Build of torch-fl-core: Python packages by setuptools, native parts by CMake and ninja, both for the installed torch."""
+"""Build of torch-fl-core: Python packages by setuptools, native parts by CMake and ninja, both for the
+installed torch.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,24 @@ import torch_build  # noqa: E402  (lies beside CMakeLists.txt, which runs it too
 
 
 class FreshPython(build_py):
-    """Copies the Python packages into an empty tree: a module deleted since the last build must not reach the wheel."""
+    """Copies the Python packages into an empty tree: a module deleted since the last build must not reach the
+    wheel.
+    """
 
     def run(self) -> None:
+        """Copy the packages."""
         if not self.editable_mode:
             shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
 
 
 class CMakeBuild(build_ext):
-    """Builds all native parts in one CMake run, into the wheel's tree or, for an editable install, into src."""
+    """Builds all native parts in one CMake run, into the wheel's tree or, for an editable install, into
+    src.
+    """
 
     def run(self) -> None:
+        """Configure, build, and copy the results and the headers to their places."""
         build = Path(os.environ.get("TORCH_FL_BUILD_DIR", self.build_temp)).resolve()
         output = HERE / "src" if self.inplace else build / "out"
         build.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """What a build of core must know of the PyTorch it is built for.
 
-Used by setup.py (version, requirement) and, as a script, by CMakeLists.txt, which reads the lines `NAME=value` it prints. One
-place, so that a wheel's name, its metadata and its compiler flags can never be of two different torches.
+Used by setup.py (version, requirement) and, as a script, by CMakeLists.txt, which reads the lines
+`NAME=value` it prints. One place, so that a wheel's name, its metadata and its compiler flags can never be of
+two different torches.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def torch_build() -> TorchBuild:
 
     Raises: BuildError if torch is missing, or is of a minor these sources are not made for.
     """
-    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # a plugin (an older core, perhaps broken) must not run in its own build
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = (
+        "0"  # a plugin (an older core, perhaps broken) must not run in its own build
+    )
     try:
         import torch
         from torch.utils import cpp_extension
@@ -72,8 +75,8 @@ def torch_build() -> TorchBuild:
     minor = (int(numbers[1]), int(numbers[2]))
     if not OLDEST <= minor <= NEWEST and os.environ.get("TORCH_FL_ANY_TORCH") != "1":
         raise BuildError(
-            f"torch-fl-core: these sources are made for torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}; "
-            f"this environment has {version}. Set TORCH_FL_ANY_TORCH=1 to try all the same."
+            f"torch-fl-core: these sources are made for torch {OLDEST[0]}.{OLDEST[1]} to "
+            f"{NEWEST[0]}.{NEWEST[1]}; this environment has {version}. Set TORCH_FL_ANY_TORCH=1 to try all the same."
         )
     return TorchBuild(
         version=version,
@@ -86,10 +89,14 @@ def torch_build() -> TorchBuild:
 
 
 def _cxx_standard(source: str) -> int:
-    """Return the C++ standard that this torch's own extension builder passes (it has no function that tells)."""
+    """Return the C++ standard that this torch's own extension builder passes (it has no function that
+    tells).
+    """
     found = collections.Counter(re.findall(r"""['"]-std=c\+\+(\d+)['"]""", source))
     if not found:
-        raise BuildError("torch-fl-core: torch.utils.cpp_extension names no C++ standard; is this PyTorch complete?")
+        raise BuildError(
+            "torch-fl-core: torch.utils.cpp_extension names no C++ standard; is this PyTorch complete?"
+        )
     return int(found.most_common(1)[0][0])
 
 
@@ -106,31 +113,25 @@ def hal_abi() -> list[int]:
     return [int(found["MAJOR"]), int(found["MINOR"])]
 
 
-def hal_abi() -> list[int]:
-    """Return [major, minor] of the HAL ABI, as the header says."""
-    text = (PACKAGE / "include" / "flagos" / "hal.h").read_text(encoding="utf-8")
-    numbers = [re.search(rf"#define FLAGOS_HAL_ABI_{part} (\d+)u?", text) for part in ("MAJOR", "MINOR")]
-    if None in numbers:
-        raise BuildError("torch-fl-core: include/flagos/hal.h states no ABI version")
-    return [int(number[1]) for number in numbers if number]
-
-
 def source_hash() -> str:
     """Return a hash of everything a build of core reads from this folder."""
     digest = hashlib.sha256()
     folders = ("csrc", "include", "cmake")
     files = [PACKAGE / "CMakeLists.txt", PACKAGE / "setup.py", PACKAGE / "pyproject.toml"]
-    files += sorted(p for f in folders for p in (PACKAGE / f).rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    files += sorted(
+        p for f in folders for p in (PACKAGE / f).rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    )
     for path in files:
         digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
 def write_build_record(path: Path, torch: TorchBuild, compiler: str, flags: str) -> None:
-    """Write `torch_fl_base/_build.json`: what this core was built for, read before any C++ symbol is needed."""
+    """Write `torch_fl_base/_build.json`: what this core was built for, read before any C++ symbol is
+    needed.
+    """
     record = {
         "version": torch.core_version,
-        "hal_abi": hal_abi(),
         "torch": torch.version,
         "torch_minor": torch.minor,
         "hal_abi": hal_abi(),
@@ -152,7 +153,8 @@ def write_build_record(path: Path, torch: TorchBuild, compiler: str, flags: str)
 def main(arguments: list[str]) -> None:
     """Print the facts for CMake and keep them in the file given as the one argument.
 
-    With `--record <facts> <path> <compiler> <flags>`: write the build record, from those facts (without importing torch).
+    With `--record <facts> <path> <compiler> <flags>`: write the build record, from those facts (without
+    importing torch).
     """
     if arguments[0] == "--record":
         _, facts, path, compiler, flags = arguments
