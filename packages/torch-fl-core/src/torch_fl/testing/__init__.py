@@ -1,4 +1,5 @@
-"""The conformance kit that needs torch: whether a device behaves as PyTorch's CPU does, operator by operator and area by area.
+"""The conformance kit that needs torch: whether a device behaves as PyTorch's CPU does, operator by operator
+and area by area.
 
 `torch_fl.testing.ops` walks PyTorch's own operator database; `python -m torch_fl.testing.ops run` starts it.
 `torch_fl.testing.device` is a pytest suite to import with `from torch_fl.testing.device import *`.

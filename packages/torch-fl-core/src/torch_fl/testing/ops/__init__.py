@@ -1,4 +1,5 @@
-"""The op level of the conformance kit: every operator of PyTorch's OpInfo database on a device, compared with CPU.
+"""The op level of the conformance kit: every operator of PyTorch's OpInfo database on a device, compared with
+CPU.
 
 Use it from the command line: `python -m torch_fl.testing.ops run|report|docs`.
 """

@@ -1,4 +1,5 @@
-"""One call of an operator on one device: its result or error, its warnings, and whether it drew random numbers."""
+"""One call of an operator on one device: its result or error, its warnings, and whether it drew random
+numbers."""
 
 from __future__ import annotations
 
@@ -19,8 +20,10 @@ class Config:
 
     Args:
         device: the device under test, as a string.
-        exact: bit for bit. Right where the device runs CPU's own kernels; elsewhere torch.testing's tolerances hold.
-        max_samples: the most samples of an operator that one check uses, spread evenly over those PyTorch offers.
+        exact: bit for bit. Right where the device runs CPU's own kernels; elsewhere torch.testing's
+            tolerances hold.
+        max_samples: the most samples of an operator that one check uses, spread evenly over those PyTorch
+            offers.
         seed: for samples, gradients and random operators.
     """
 
@@ -61,8 +64,8 @@ Function = Callable[..., Any]
 def attempt(function: Function, call: Call, device: str, seed: int) -> Attempt:
     """Call `function` on doubles of the arguments on `device`, every generator freshly seeded.
 
-    An error of the call is kept, not raised; so are its warnings. Random is whether CPU's default generator advanced, which
-    tells the truth only for device "cpu", or a generator was among the arguments.
+    An error of the call is kept, not raised; so are its warnings. Random is whether CPU's default generator
+    advanced, which tells the truth only for device "cpu", or a generator was among the arguments.
     """
     mirror = Mirror(device)
     args, kwargs = mirror((call.args, call.kwargs))
@@ -75,7 +78,7 @@ def attempt(function: Function, call: Call, device: str, seed: int) -> Attempt:
             outcome.result = function(*args, **kwargs)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # Whatever an operator raises is the observation made here.
+        except BaseException as error:  # noqa: BLE001  Whatever an operator raises is the observation made here.
             outcome.error = error
     outcome.warned = tuple(str(warning.message) for warning in caught)
     outcome.random = bool(mirror.generators) or not torch.equal(before, torch.get_rng_state())
@@ -89,7 +92,8 @@ def summary(error: BaseException) -> str:
 
 
 def compare_attempts(ours: Attempt, theirs: Attempt, *, exact: bool, values: bool = True) -> list[str]:
-    """Return complaints about a call on the device against the same call on CPU: errors, result, changed arguments."""
+    """Return complaints about a call on the device against the same call on CPU: errors, result, changed
+    arguments."""
     if theirs.error is not None:
         if ours.error is None:
             return [f"no error; CPU raises {summary(theirs.error)}"]
@@ -113,5 +117,7 @@ def compare_attempts(ours: Attempt, theirs: Attempt, *, exact: bool, values: boo
     if values:
         pairs = zip(ours.mirror.bases(), theirs.mirror.bases(), strict=True)
         for index, (mine, wanted) in enumerate(pairs):
-            complaints += compare_values(mine, wanted, f"memory of argument {index} after the call", exact=exact)
+            complaints += compare_values(
+                mine, wanted, f"memory of argument {index} after the call", exact=exact
+            )
     return complaints

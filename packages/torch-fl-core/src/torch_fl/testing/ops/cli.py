@@ -26,12 +26,24 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     run = commands.add_parser("run", help="run entries and write a result file")
-    run.add_argument("--device", default="flagos", help="device under test (default: flagos); cpu compares CPU with itself")
-    run.add_argument("--slice", choices=["ci", "full"], default="full", help="the fixed part for CI, or everything")
-    run.add_argument("--ops", action="append", default=[], metavar="PATTERN", help="operators, shell-style; repeatable")
-    run.add_argument("--dtypes", action="append", default=[], metavar="PATTERN", help="data types; repeatable")
-    run.add_argument("--checks", action="append", default=[], metavar="PATTERN", help=f"of {', '.join(CHECKS)}")
-    run.add_argument("--tolerance", action="store_true", help="compare within torch.testing's tolerance, not bit for bit")
+    run.add_argument(
+        "--device", default="flagos", help="device under test (default: flagos); cpu compares CPU with itself"
+    )
+    run.add_argument(
+        "--slice", choices=["ci", "full"], default="full", help="the fixed part for CI, or everything"
+    )
+    run.add_argument(
+        "--ops", action="append", default=[], metavar="PATTERN", help="operators, shell-style; repeatable"
+    )
+    run.add_argument(
+        "--dtypes", action="append", default=[], metavar="PATTERN", help="data types; repeatable"
+    )
+    run.add_argument(
+        "--checks", action="append", default=[], metavar="PATTERN", help=f"of {', '.join(CHECKS)}"
+    )
+    run.add_argument(
+        "--tolerance", action="store_true", help="compare within torch.testing's tolerance, not bit for bit"
+    )
     run.add_argument("--max-samples", type=int, help="samples per operator and check (default: 48; ci: 6)")
     run.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     run.add_argument("--timeout", type=float, default=120.0, help="seconds one check may take (default: 120)")
@@ -46,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     docs = commands.add_parser("docs", help="make the coverage page from result files")
     docs.add_argument("results", type=Path, nargs="+")
     docs.add_argument("--page", type=Path, required=True, help="the page to write")
-    docs.add_argument("--check", action="store_true", help="write nothing; fail if the page is not what would be written")
+    docs.add_argument(
+        "--check", action="store_true", help="write nothing; fail if the page is not what would be written"
+    )
 
     worker = commands.add_parser("worker")
     worker.add_argument("--reply-fd", type=int, required=True)
@@ -56,7 +70,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def memory_mode() -> str:
-    """Return `staged` where device memory is out of the host's reach, else `zero-copy`, as this environment asks for it."""
+    """Return `staged` where device memory is out of the host's reach, else `zero-copy`, as this environment
+    asks for it."""
     return "staged" if os.environ.get("FLAGOS_REFERENCE_MEMORY_FAULT", "0") not in ("", "0") else "zero-copy"
 
 
@@ -65,7 +80,14 @@ def _progress(total: int) -> Iterator[Callable[[Entry, Counter[str]], None]]:
     """Yield a function to call with every outcome: a bar on a terminal, a line now and then elsewhere."""
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
     except ImportError:
         console = None
     else:
@@ -96,7 +118,9 @@ def _progress(total: int) -> Iterator[Callable[[Entry, Counter[str]], None]]:
 
         def advance(entry: Entry, counts: Counter[str]) -> None:
             if entry.status in ("fail", "crash", "timeout"):
-                progress.console.print(f"[red]{entry.status}[/] {entry.op}:{entry.dtype}:{entry.check} {entry.message}"[:400])
+                progress.console.print(
+                    f"[red]{entry.status}[/] {entry.op}:{entry.dtype}:{entry.check} {entry.message}"[:400]
+                )
             progress.update(task, advance=1, description=entry.op[:30], counts=_counted(counts))
 
         yield advance
@@ -156,12 +180,15 @@ def _run(options: argparse.Namespace, arguments: list[str]) -> int:
     _print(result, grouped=False)
     stale = expected.unused(final, expectations, mode) if whole else []
     for item in stale:
-        print(f"no entry matches the expected failure {list(item.ops)} {list(item.dtypes)} {list(item.checks)}")
+        print(
+            f"no entry matches the expected failure {list(item.ops)} {list(item.dtypes)} {list(item.checks)}"
+        )
     return 0 if results.green(result) and not stale else 1
 
 
 def _without_paths(arguments: list[str]) -> list[str]:
-    """Return the arguments with absolute paths cut to their last part: a result names no folder of one machine."""
+    """Return the arguments with absolute paths cut to their last part: a result names no folder of one
+    machine."""
     return [Path(word).name if word.startswith("/") else word for word in arguments]
 
 
@@ -177,7 +204,10 @@ def _print(result: dict[str, Any], *, grouped: bool) -> None:
     else:
         for item in bad:
             print(f"{item['status']:8} {item['entry']} {item['message']}")
-    print(f"\n{result['mode']} {result['device']}, {result['selection']}, {result['seconds']:.0f} s, {result['calls']} pairs of calls")
+    print(
+        f"\n{result['mode']} {result['device']}, {result['selection']}, "
+        f"{result['seconds']:.0f} s, {result['calls']} pairs of calls"
+    )
     for name, counts in [*result["by_dtype"].items(), ("all", result["totals"])]:
         of = results.attempted(counts)
         rest = ", ".join(f"{n} {status}" for status, n in counts.items() if n and status != "pass")
@@ -193,7 +223,9 @@ def _docs(options: argparse.Namespace) -> int:
     present = options.page.read_text(encoding="utf-8") if options.page.exists() else None
     if present == text:
         return 0
-    print(f"{options.page} is not what its result files give; run the command without --check", file=sys.stderr)
+    print(
+        f"{options.page} is not what its result files give; run the command without --check", file=sys.stderr
+    )
     return 1
 
 

@@ -1,4 +1,5 @@
-"""Whether what an operator did on the device is what it did on CPU: values, types, strides, aliases, side effects."""
+"""Whether what an operator did on the device is what it did on CPU: values, types, strides, aliases, side
+effects."""
 
 from __future__ import annotations
 
@@ -39,9 +40,12 @@ def _comparable(tensor: torch.Tensor) -> torch.Tensor:
 def _same_bytes(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
     if ours.numel() == 0:
         return True
-    return torch.equal(
-        ours.contiguous().reshape(-1).view(torch.uint8), theirs.contiguous().reshape(-1).view(torch.uint8)
-    )
+    return torch.equal(_bytes(ours), _bytes(theirs))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    # A clone, for contiguous() keeps odd strides of dimensions of size 1, which view(dtype) refuses.
+    return tensor.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
 
 
 def _describe_difference(ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
@@ -119,7 +123,9 @@ def compare_form(ours: torch.Tensor, theirs: torch.Tensor, what: str, device: to
     if complaints or not has_plain_storage(theirs) or not has_plain_storage(ours):
         return complaints
     if ours.stride() != theirs.stride():
-        complaints.append(f"{what}: strides are {ours.stride()}, on CPU {theirs.stride()} (shape {tuple(ours.shape)})")
+        complaints.append(
+            f"{what}: strides are {ours.stride()}, on CPU {theirs.stride()} (shape {tuple(ours.shape)})"
+        )
     for name in ("is_conj", "is_neg"):
         mine, wanted = getattr(ours, name)(), getattr(theirs, name)()
         if mine != wanted:
@@ -134,7 +140,7 @@ def _alias_of(output: torch.Tensor, inputs: list[torch.Tensor]) -> tuple[int | N
     mine = output.untyped_storage()._cdata
     for index, candidate in enumerate(inputs):
         if has_plain_storage(candidate) and candidate.untyped_storage()._cdata == mine:
-            return index, output.storage_offset()
+            return index, int(output.storage_offset())
     return None, 0
 
 
@@ -156,7 +162,8 @@ def compare_results(
         our_inputs, their_inputs: the arguments, to compare which result is a view of which argument.
         device: where every tensor of `ours` must be.
         exact: see compare_values.
-        values: False for results that are random or uninitialised; form and aliases are compared all the same.
+        values: False for results that are random or uninitialised; form and aliases are compared all the
+            same.
         what: how to name it in a complaint.
     """
     our_tensors, their_tensors = tensors_in(ours), tensors_in(theirs)
@@ -169,7 +176,9 @@ def compare_results(
         wrong = compare_form(mine, wanted, name, device)
         my_alias, wanted_alias = _alias_of(mine, our_arguments), _alias_of(wanted, their_arguments)
         if my_alias != wanted_alias:
-            wrong.append(f"{name}: shares memory with argument {my_alias}, on CPU {wanted_alias} (argument, offset)")
+            wrong.append(
+                f"{name}: shares memory with argument {my_alias}, on CPU {wanted_alias} (argument, offset)"
+            )
         if values and mine.shape == wanted.shape and mine.dtype == wanted.dtype:
             wrong += compare_values(mine, wanted, name, exact=exact)
         complaints += wrong
@@ -205,7 +214,8 @@ def _plain(value: Any) -> list[Any]:
 
 
 def two_samples_differ(ours: torch.Tensor, theirs: torch.Tensor, *, level: float = 1e-7) -> str | None:
-    """Return a complaint if two samples of numbers are unlikely to come from one distribution (Kolmogorov-Smirnov).
+    """Return a complaint if two samples of numbers are unlikely to come from one distribution
+    (Kolmogorov-Smirnov).
 
     Args:
         ours, theirs: [n] and [m], real numbers on CPU.

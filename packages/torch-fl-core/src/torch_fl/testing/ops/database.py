@@ -1,11 +1,13 @@
-"""The entries of the op level: which operators, data types and checks exist, and which of them make the CI slice.
+"""The entries of the op level: which operators, data types and checks exist, and which of them make the CI
+slice.
 
-An entry is one check of one operator with one data type, named `operator:dtype:check`. Operators come from PyTorch's
-OpInfo database, so the list follows the torch in the environment.
+An entry is one check of one operator with one data type, named `operator:dtype:check`. Operators come from
+PyTorch's OpInfo database, so the list follows the torch in the environment.
 """
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import hashlib
 import warnings
@@ -52,9 +54,11 @@ DTYPES = (
     "float8_e5m2fnuz",
 )
 
-# Second derivatives and forward mode re-use the kernels that `forward` and `backward` compare in every type; double shows their
-# wiring.
+# Second derivatives and forward mode re-use the kernels that `forward` and `backward` compare in every type;
+# double shows their wiring.
 _DEEP_DTYPE = torch.float64
+
+_FOREACH_KINDS = ("unary", "binary", "pointwise", "reduce", "other")
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,9 @@ def database() -> dict[str, Any]:
     """Return PyTorch's operator database by unique name. Takes seconds: it imports torch's test internals."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from torch.testing._internal.common_methods_invocations import op_db
-    return {op_name(info): info for info in op_db}
+        from torch.testing._internal import common_methods_invocations as invocations
+    foreach = [getattr(invocations, f"foreach_{kind}_op_db", []) for kind in _FOREACH_KINDS]
+    return {op_name(info): info for infos in (invocations.op_db, *foreach) for info in infos}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -102,11 +107,9 @@ def checks_for(info: Any, dtype: torch.dtype, *, first: bool) -> tuple[str, ...]
         first: whether this is the type that carries the checks made once per operator.
     """
     found = ["forward", "strided", "edge"]
-    if dtype.is_complex and dtype != torch.complex32:
+    if dtype in (torch.complex64, torch.complex128, torch.float32, torch.float64):
         found.append("conj_neg")
-    elif dtype in (torch.float32, torch.float64):
-        found.append("conj_neg")
-    if info.supports_out:
+    if info.supports_out and not info.name.startswith("_foreach_"):
         found.append("out")
     if info.get_inplace() is not None:
         found.append("inplace")
@@ -139,8 +142,8 @@ def all_jobs() -> list[Job]:
 def ci_jobs() -> list[Job]:
     """Return the fixed slice that CI runs: every operator with float32 and with one more data type.
 
-    The second type is chosen by a hash of the operator's name, so that all types are met over the database and two runs are
-    the same run. An operator without float32 gives its first type in its place.
+    The second type is chosen by a hash of the operator's name, so that all types are met over the database
+    and two runs are the same run. An operator without float32 gives its first type in its place.
     """
     by_op: dict[str, list[Job]] = {}
     for job in all_jobs():
@@ -156,7 +159,8 @@ def ci_jobs() -> list[Job]:
 
 
 def select(jobs: list[Job], ops: list[str], dtypes: list[str], checks: list[str]) -> list[Job]:
-    """Return the jobs whose operator, data type and checks match one of the patterns given (shell style; none means all).
+    """Return the jobs whose operator, data type and checks match one of the patterns given (shell style; none
+    means all).
 
     Raises: ValueError if a pattern matches nothing, with close names.
     """
@@ -178,8 +182,6 @@ def _matches(value: str, patterns: list[str]) -> bool:
 
 
 def _require_match(what: str, patterns: list[str], values: set[str]) -> None:
-    import difflib
-
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(value, pattern) for value in values):
             close = difflib.get_close_matches(pattern, sorted(values), n=3)

@@ -1,5 +1,5 @@
-"""The committed list of entries that fail and why, and what it makes of outcomes: a failure that is not listed fails the run,
-and so does a listed one that passes."""
+"""The committed list of entries that fail and why, and what it makes of outcomes: a failure that is not
+listed fails the run, and so does a listed one that passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch_fl.testing.ops.runner import Entry
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 DEFAULT_LIST = Path(__file__).with_name("expected_failures.toml")
 KINDS = ("expected_failure", "unsupported")
@@ -91,7 +91,8 @@ def _one(item: dict[str, Any], name: str, complaints: list[str]) -> Expectation 
 
 
 def apply(entries: list[Entry], expectations: list[Expectation], mode: str) -> list[Entry]:
-    """Return the entries with their final status: listed failures become `expected` or `unsupported`, listed passes `surprise`."""
+    """Return the entries with their final status: listed failures become `expected` or `unsupported`, listed
+    passes `surprise`."""
     final = []
     for entry in entries:
         match = next((item for item in expectations if item.matches(entry, mode)), None)
@@ -99,7 +100,9 @@ def apply(entries: list[Entry], expectations: list[Expectation], mode: str) -> l
             final.append(entry)
         elif entry.status in _FAILED:
             status = "unsupported" if match.kind == "unsupported" else "expected"
-            final.append(replace(entry, status=status, message=f"{match.reason} ({match.issue}). {entry.message}"))
+            final.append(
+                replace(entry, status=status, message=f"{match.reason} ({match.issue}). {entry.message}")
+            )
         else:
             message = f"passes, but is listed as {match.kind}: {match.reason} ({match.issue})"
             final.append(replace(entry, status="surprise", message=message))
@@ -107,7 +110,8 @@ def apply(entries: list[Entry], expectations: list[Expectation], mode: str) -> l
 
 
 def unused(entries: list[Entry], expectations: list[Expectation], mode: str) -> list[Expectation]:
-    """Return the items of this mode that match no entry at all: names that PyTorch no longer has, or typing errors."""
+    """Return the items of this mode that match no entry at all: names that PyTorch no longer has, or typing
+    errors."""
     return [
         item
         for item in expectations

@@ -1,7 +1,8 @@
-"""Exact doubles of an operator's arguments on another device: same values, strides, offsets, shared storage, conj and neg bits.
+"""Exact doubles of an operator's arguments on another device: same values, strides, offsets, shared storage,
+conj and neg bits.
 
-`Tensor.to(device)` keeps values but neither gaps between elements nor which tensors share memory. Whether an operator is right
-about views, overlaps and strided outputs shows only on doubles that keep both.
+`Tensor.to(device)` keeps values but neither gaps between elements nor which tensors share memory. Whether an
+operator is right about views, overlaps and strided outputs shows only on doubles that keep both.
 """
 
 from __future__ import annotations
@@ -43,8 +44,13 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 
 def has_plain_storage(tensor: torch.Tensor) -> bool:
-    """Return whether the tensor is an ordinary strided one, so that storage, strides and offset mean something."""
-    return tensor.layout == torch.strided and not tensor.is_nested and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    """Return whether the tensor is an ordinary strided one, so that storage, strides and offset mean
+    something."""
+    return (
+        tensor.layout == torch.strided
+        and not tensor.is_nested
+        and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    )
 
 
 class Mirror:
@@ -66,7 +72,8 @@ class Mirror:
         return transform(value, self._leaf)
 
     def bases(self) -> list[torch.Tensor]:
-        """Return one flat tensor over each storage made, in the order of making, in the type of its first tensor."""
+        """Return one flat tensor over each storage made, in the order of making, in the type of its first
+        tensor."""
         found = []
         for key, base in self._bases.items():
             size = self._dtypes[key].itemsize
@@ -75,7 +82,7 @@ class Mirror:
 
     def _leaf(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return self._tensor(leaf)
+            return self._tensor(leaf) if leaf.device.type == "cpu" else leaf
         if isinstance(leaf, torch.device) and leaf.type == "cpu":
             return self.device
         if isinstance(leaf, str) and leaf == "cpu":
@@ -94,14 +101,16 @@ class Mirror:
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self._bases:
-            whole = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload]
+            whole = torch.empty(0, dtype=torch.uint8).set_(storage)
             self._bases[key] = whole.to(self.device, copy=True)
             self._originals.append(storage)
             self._dtypes[key] = tensor.dtype
         base = self._bases[key]
         usable = base[: base.numel() // tensor.dtype.itemsize * tensor.dtype.itemsize]
         with torch.no_grad():
-            double = usable.view(tensor.dtype).as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+            double = usable.view(tensor.dtype).as_strided(
+                tensor.size(), tensor.stride(), tensor.storage_offset()
+            )
             if tensor.is_conj():
                 double = double.conj()
             if tensor.is_neg():
@@ -111,7 +120,8 @@ class Mirror:
 
 
 def interleaved(tensor: torch.Tensor) -> torch.Tensor:
-    """Return an equal tensor whose elements lie two apart with an offset of one, so that neither is what a kernel hopes for."""
+    """Return an equal tensor whose elements lie two apart with an offset of one, so that neither is what a
+    kernel hopes for."""
     if not has_plain_storage(tensor) or tensor.dim() == 0 or tensor.numel() == 0:
         return tensor
     with torch.no_grad():
@@ -123,7 +133,8 @@ def interleaved(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def reversed_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Return an equal tensor whose dimensions lie in memory in the opposite order (column-major, for a matrix)."""
+    """Return an equal tensor whose dimensions lie in memory in the opposite order (column-major, for a
+    matrix)."""
     if not has_plain_storage(tensor) or tensor.dim() < 2 or tensor.numel() == 0:
         return tensor
     with torch.no_grad():

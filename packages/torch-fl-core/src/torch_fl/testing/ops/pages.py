@@ -11,24 +11,24 @@ _HEAD = """\
 
 Made by `python -m torch_fl.testing.ops docs` from the result files named below; do not edit.
 
-Every operator of PyTorch's OpInfo database runs on the device and on CPU with the same inputs, in every data type that CPU
-supports for it. An entry is one check of one operator with one data type:
+Every operator of PyTorch's OpInfo database runs on the device and on CPU with the same inputs, in every data
+type that CPU supports for it. An entry is one check of one operator with one data type:
 
 | check | compared |
 |---|---|
-| forward | results of PyTorch's sample inputs: values, type, shape, strides, which memory is shared, changed arguments |
+| forward | results of PyTorch's sample inputs: values, type, shape, strides, shared memory, changed arguments |
 | strided | the same with interleaved and with column-major memory |
 | edge | the same with every tensor emptied, and with every tensor 0-dim; where CPU raises, the device must |
 | conj_neg | the same with the conjugate bit and with the negative bit set |
-| out | `out=` of the right size, a wrong one (resized, with PyTorch's warning), none, strided, of another type |
-| inplace | the in-place variant: result, identity, address, version counter, memory between strided elements |
+| out | `out=` of the right size, a wrong one (resized, with the warning), none, strided, of another type |
+| inplace | the in-place variant: result, identity, address, version counter, gaps between elements |
 | backward | gradients, for the same random gradients of the results |
 | gradgrad | second derivatives (float64) |
 | forward_ad | forward-mode derivatives (float64) |
 | errors | PyTorch's error inputs: type and text of the error |
 
-Random operators are compared by form, reproducibility per seed, difference between seeds, and distribution. An entry is
-skipped where CPU itself gives no reference (it raises on every sample).
+Random operators are compared by form, reproducibility per seed, difference between seeds, and distribution.
+An entry is skipped where CPU itself gives no reference (it raises on every sample).
 """
 
 
@@ -45,7 +45,8 @@ def _table(title: str, groups: dict[str, dict[str, int]]) -> list[str]:
     for name, counts in groups.items():
         failed = sum(counts[status] for status in ("fail", "crash", "timeout", "surprise"))
         lines.append(
-            f"| {name} | {_share(counts)} | {counts['expected']} | {counts['unsupported']} | {failed} | {counts['skip']} |"
+            f"| {name} | {_share(counts)} | {counts['expected']} | {counts['unsupported']} "
+            f"| {failed} | {counts['skip']} |"
         )
     return lines
 
@@ -56,7 +57,8 @@ def _section(name: str, result: dict[str, Any]) -> list[str]:
     lines = [
         f"## {result['mode']}: {_share(result['totals'])}",
         "",
-        f"`{result['command']}` on {result['date'][:10]}, {result['seconds']:.0f} s: {result['operators']} operators, "
+        f"`{result['command']}` on {result['date'][:10]}, {result['seconds']:.0f} s: "
+        f"{result['operators']} operators, "
         f"{result['calls']:,} pairs of calls, compared {result['comparison']}.",
         f"Devices: {devices}; host {hardware['cpu']}, {hardware['cores']} cores. "
         + ", ".join(f"{key} {value}" for key, value in versions.items() if value)
@@ -69,7 +71,12 @@ def _section(name: str, result: dict[str, Any]) -> list[str]:
     ]
     missing = result["not_passed"]
     if missing:
-        lines += [f"### Not passed in mode {result['mode']}", "", "| entry | status | reason |", "|---|---|---|"]
+        lines += [
+            f"### Not passed in mode {result['mode']}",
+            "",
+            "| entry | status | reason |",
+            "|---|---|---|",
+        ]
         for item in missing:
             reason = item["message"].replace("|", "\\|")
             lines.append(f"| `{item['entry']}` | {item['status']} | {reason[:200]} |")
@@ -81,7 +88,8 @@ def page(named_results: list[tuple[str, dict[str, Any]]]) -> str:
     """Return the page's text.
 
     Args:
-        named_results: file name as the page should show it, and the file's content; one section each, in this order.
+        named_results: file name as the page should show it, and the file's content; one section each, in this
+            order.
     """
     lines = [_HEAD]
     for name, result in named_results:

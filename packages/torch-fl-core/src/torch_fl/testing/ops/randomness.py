@@ -1,4 +1,5 @@
-"""What can be asked of an operator that draws random numbers: reproducible by seed, different without, distributed like CPU's."""
+"""What can be asked of an operator that draws random numbers: reproducible by seed, different without,
+distributed like CPU's."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def _numbers(outcome: Attempt) -> torch.Tensor:
 
 
 def complaints(function: Function, call: Call, ours: Attempt, theirs: Attempt, config: Config) -> list[str]:
-    """Return complaints about a random call that was already made once, with the configured seed, on both devices."""
+    """Return complaints about a random call that was already made once, with the configured seed, on both
+    devices."""
     again = attempt(function, call, config.device, config.seed)
     if again.error is not None:
         return [f"the second call raises {type(again.error).__name__}: {again.error}"]

@@ -1,4 +1,5 @@
-"""The result file of a run: who measured what where, totals, one letter per entry, and every outcome that is not a pass."""
+"""The result file of a run: who measured what where, totals, one letter per entry, and every outcome that is
+not a pass."""
 
 from __future__ import annotations
 
@@ -55,7 +56,14 @@ def _letters(entries: list[Entry]) -> dict[str, dict[str, str]]:
 
 
 def document(
-    entries: list[Entry], *, device: str, mode: str, selection: str, exact: bool, seconds: float, arguments: list[str]
+    entries: list[Entry],
+    *,
+    device: str,
+    mode: str,
+    selection: str,
+    exact: bool,
+    seconds: float,
+    arguments: list[str],
 ) -> dict[str, Any]:
     """Return the whole result as plain data.
 
@@ -86,7 +94,9 @@ def document(
                 "status": entry.status,
                 "message": entry.message,
             }
-            for entry in sorted(not_passed, key=lambda e: (e.op, DTYPES.index(e.dtype), CHECKS.index(e.check)))
+            for entry in sorted(
+                not_passed, key=lambda e: (e.op, DTYPES.index(e.dtype), CHECKS.index(e.check))
+            )
         ],
         "checks": list(CHECKS),
         "letters": {letter: status for status, letter in LETTERS.items()} | {_NO_ENTRY: "no such entry"},
@@ -109,7 +119,9 @@ def read(path: Path) -> dict[str, Any]:
     """Read a result file. Raises ValueError if it is none, or of another schema."""
     result = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(result, dict) or result.get("kind") != "ops" or result.get("schema") != SCHEMA:
-        raise ValueError(f"{path.name} is no result of `python -m torch_fl.testing.ops run` with schema {SCHEMA}")
+        raise ValueError(
+            f"{path.name} is no result of `python -m torch_fl.testing.ops run` with schema {SCHEMA}"
+        )
     return result
 
 

@@ -1,8 +1,10 @@
-"""Runs jobs in worker processes: hands them out, watches for crashes and time-outs, starts a worker anew after one."""
+"""Runs jobs in worker processes: hands them out, watches for crashes and time-outs, starts a worker anew
+after one."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import mmap
 import os
@@ -59,7 +61,14 @@ class _Worker:
         self._log = open(self._log_path, "wb")  # noqa: SIM115  (lives as long as the process)
         arguments = ["worker", "--reply-fd", str(writing), "--mark", str(self._mark_path)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "torch_fl.testing.ops", *arguments, "--config", json.dumps(asdict(self._config))],
+            [
+                sys.executable,
+                "-m",
+                "torch_fl.testing.ops",
+                *arguments,
+                "--config",
+                json.dumps(asdict(self._config)),
+            ],
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
@@ -76,11 +85,12 @@ class _Worker:
         """Hand a job to the worker, which must be idle."""
         self.job, self.remaining = job, list(job.checks)
         assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(json.dumps({"op": job.op, "dtype": job.dtype, "checks": job.checks}) + "\n")
+        # It may have died idle: the reading end tells, and the job is handed out again.
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(
+                json.dumps({"op": job.op, "dtype": job.dtype, "checks": job.checks}) + "\n"
+            )
             self.process.stdin.flush()
-        except BrokenPipeError:  # It died idle; the reading end tells, and the job is handed out again.
-            pass
 
     def phase(self) -> str:
         """Return what the process was doing last."""
@@ -90,7 +100,9 @@ class _Worker:
         """Return the end of what the process printed."""
         text = self._log_path.read_bytes()[-3000:].decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        telling = [line for line in lines if "terminate called" in line or "what():" in line or "Fatal" in line]
+        telling = [
+            line for line in lines if "terminate called" in line or "what():" in line or "Fatal" in line
+        ]
         return " / ".join((telling or lines)[-3:])[:400]
 
     def stop(self) -> int:
@@ -100,10 +112,8 @@ class _Worker:
         status = self.process.wait()
         os.close(self.replies)
         if self.process.stdin is not None:
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
-            except BrokenPipeError:
-                pass
         self._log.close()
         return status
 
@@ -131,14 +141,17 @@ class Runner:
         on_entry: called in the caller's thread with every outcome.
     """
 
-    def __init__(self, config: Config, workers: int, timeout: float, on_entry: Callable[[Entry], None]) -> None:
+    def __init__(
+        self, config: Config, workers: int, timeout: float, on_entry: Callable[[Entry], None]
+    ) -> None:
         self._config = config
         self._count = workers
         self._timeout = timeout
         self._on_entry = on_entry
 
     def run(self, jobs: list[Job]) -> None:
-        """Run all jobs. Raises WorkersDoNotStart if a fresh worker dies; KeyboardInterrupt ends the workers first."""
+        """Run all jobs. Raises WorkersDoNotStart if a fresh worker dies; KeyboardInterrupt ends the workers
+        first."""
         waiting = collections.deque(jobs)
         with tempfile.TemporaryDirectory(prefix="torch_fl_ops_") as folder:
             count = max(1, min(self._count, len(jobs)))
@@ -167,7 +180,9 @@ class Runner:
                 if (worker.job or not worker.ready) and now > worker.deadline:
                     self._lost(worker, selector, waiting, timed_out=True)
 
-    def _read(self, worker: _Worker, selector: selectors.BaseSelector, waiting: collections.deque[Job]) -> None:
+    def _read(
+        self, worker: _Worker, selector: selectors.BaseSelector, waiting: collections.deque[Job]
+    ) -> None:
         chunk = os.read(worker.replies, 1 << 16)
         if not chunk:
             self._lost(worker, selector, waiting, timed_out=False)
@@ -207,12 +222,17 @@ class Runner:
         *,
         timed_out: bool,
     ) -> None:
-        """Record a crash or time-out as the outcome of the check that ran, and go on with the rest in a new process."""
+        """Record a crash or time-out as the outcome of the check that ran, and go on with the rest in a new
+        process."""
         selector.unregister(worker.replies)
         status = worker.stop()
         words, phase, job = worker.last_words(), worker.phase(), worker.job
         if not worker.ready:
-            what = "did not get ready in time" if timed_out else f"ended with {_signal_name(status)} before its first check"
+            what = (
+                "did not get ready in time"
+                if timed_out
+                else f"ended with {_signal_name(status)} before its first check"
+            )
             raise WorkersDoNotStart(f"a worker {what}. It printed: {words or 'nothing'}")
         if job is not None:
             check = worker.check or (worker.remaining[0] if worker.remaining else None)

@@ -46,7 +46,7 @@ def _run_job(job: dict[str, Any], config: Config, mark: mmap.mmap, replies: Text
             report = run_check(subject, check)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # A fault of the kit or of PyTorch's sample makers; reported, not hidden.
+        except BaseException as error:  # noqa: BLE001  A fault of the kit or of PyTorch's sample makers; reported, not hidden.
             report = Report("fail", f"the check itself raises {summary(error)}")
         say(
             end=check,
@@ -62,7 +62,8 @@ def serve(reply_fd: int, mark_path: Path, config: Config) -> None:
     """Read jobs as JSON lines from stdin until it closes; write what happens to `reply_fd`.
 
     Args:
-        reply_fd: a pipe's writing end, inherited. Standard output and error stay free for what operators print.
+        reply_fd: a pipe's writing end, inherited. Standard output and error stay free for what operators
+            print.
         mark_path: a file of one page, shared with the parent.
         config: how to compare.
     """
