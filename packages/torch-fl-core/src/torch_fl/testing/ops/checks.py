@@ -38,6 +38,10 @@ UNINITIALISED = frozenset(
     ]
 )
 
+# Operators that on CPU give results with other last bits from call to call, too seldom for a few repetitions
+# to show it.
+UNSTABLE_ON_CPU = {"linalg.lstsq": "driver gelsy reads pivots that nobody initialised"}
+
 # Arguments that PyTorch wants on CPU whatever the device of the rest, by position.
 HOST_ARGUMENTS = {"tensor_split": 1}
 
@@ -120,15 +124,17 @@ class Subject:
         return compare_attempts(ours, theirs, exact=exact, values=values)
 
     def _cpu_agrees(self, function: Function, call: Call, first: Attempt) -> str:
-        """Return how well CPU agrees with itself on one input, at other addresses: `exact`, `close` or `not`."""
+        """Return how well CPU agrees with itself at other addresses: `exact`, `close` or `not`."""
         function, call = _unhidden(function), self._placed(call)
         in_the_way: list[Any] = []
-        agreement = "exact"
+        agreement = "close" if self.info.name in UNSTABLE_ON_CPU else "exact"
         self.phase("cpu")
-        for step in range(6):
+        for step in range(8):
             in_the_way += [
                 torch.full((count,), float(step)) for count in (5, 37 + 16 * step, 1000 * step + 1)
             ]
+            for size in (8, 64, 512, 4096):  # freed at once: what is found in memory that nobody wrote
+                torch.full((size,), 17 * step + 1, dtype=torch.uint8)
             again = attempt(function, call, "cpu", self.config.seed)
             in_the_way.append(again)
             if self._complaints(again, first, exact=False):

@@ -229,4 +229,4 @@ def two_samples_differ(ours: torch.Tensor, theirs: torch.Tensor, *, level: float
     bound = float(torch.sqrt(-torch.log(torch.tensor(level / 2)) / 2 * (n + m) / (n * m)))
     if distance <= bound:
         return None
-    return f"distribution differs from CPU's: distance {distance:.3f} over {n} and {m} numbers, at most {bound:.3f}"
+    return f"distribution differs from CPU's: distance {distance:.3f} over {n} and {m} numbers (limit {bound:.3f})"

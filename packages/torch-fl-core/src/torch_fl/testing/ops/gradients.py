@@ -25,7 +25,7 @@ class _Random:
         self._made: list[torch.Tensor] = []
 
     def reader(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return a function that gives the next tensor in the form of its argument, on its argument's device."""
+        """Return a function that gives the next tensor in the form of its argument, on the same device."""
         position = -1
 
         def next_like(tensor: torch.Tensor) -> torch.Tensor:

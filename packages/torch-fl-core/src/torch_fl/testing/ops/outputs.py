@@ -65,7 +65,7 @@ def _pointers(tensors: list[torch.Tensor]) -> list[int]:
 
 
 def out(subject: Subject) -> Pairs:
-    """Compare `out=` of the right size, a wrong one (with its warning), none, strided, and of another type."""
+    """Compare `out=` of the right size, a wrong one (with its warning), none, strided, of another type."""
     operator = subject.info.get_op()
     for index, sample in enumerate(subject.samples(most=6)):
         plain = Call((sample.input, *sample.args), dict(sample.kwargs))

@@ -16,7 +16,7 @@ type that CPU supports for it. An entry is one check of one operator with one da
 
 | check | compared |
 |---|---|
-| forward | results of PyTorch's sample inputs: values, type, shape, strides, shared memory, changed arguments |
+| forward | results of PyTorch's samples: values, type, shape, strides, shared memory, changed arguments |
 | strided | the same with interleaved and with column-major memory |
 | edge | the same with every tensor emptied, and with every tensor 0-dim; where CPU raises, the device must |
 | conj_neg | the same with the conjugate bit and with the negative bit set |

@@ -1,4 +1,4 @@
-"""The process that runs entries. It says on a pipe what it begins and ends, so that a crash costs one entry."""
+"""The process that runs entries. It says what it begins and ends, so that a crash costs one entry."""
 
 from __future__ import annotations
 
