@@ -229,4 +229,6 @@ def two_samples_differ(ours: torch.Tensor, theirs: torch.Tensor, *, level: float
     bound = float(torch.sqrt(-torch.log(torch.tensor(level / 2)) / 2 * (n + m) / (n * m)))
     if distance <= bound:
         return None
-    return f"distribution differs from CPU's: distance {distance:.3f} over {n} and {m} numbers (limit {bound:.3f})"
+    return (
+        f"distribution differs from CPU's: distance {distance:.3f}, limit {bound:.3f}, of {n} and {m} numbers"
+    )
