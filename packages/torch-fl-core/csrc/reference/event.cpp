@@ -19,10 +19,22 @@ Mark markOf(Event& event) {
   return event.mark;
 }
 
-// Where in its stream the event was recorded last, without the stamp, whose count of owners costs.
-std::pair<Stream*, uint64_t> positionOf(Event& event) {
-  std::lock_guard<std::mutex> lock(event.mutex);
-  return {event.mark.stream, event.mark.sequence};
+struct Position {
+  Stream* stream = nullptr;
+  uint64_t sequence = 0;
+  bool done() const noexcept { return !stream || reached(*stream, sequence); }
+};
+
+// Where in its stream the event was recorded last (without the stamp, whose count of owners costs); CAPTURE if in a capture.
+flagos_hal_status positionOf(Event& event, const char* function, Position* position) {
+  std::shared_ptr<const CapturePoint> captured;
+  {
+    std::lock_guard<std::mutex> lock(event.mutex);
+    *position = {event.mark.stream, event.mark.sequence};
+    if (__builtin_expect(!event.mark.captured, 1)) return kOk;
+    captured = event.mark.captured;
+  }
+  return refuseCapturedEvent(*captured, function);
 }
 
 template <typename Body>
@@ -53,11 +65,20 @@ void closeEvent(Event& event) noexcept {
 
 flagos_hal_status waitForEvent(Stream& stream, Event& event) {
   FLAGOS_HAL_TRY(checkDevice(event.device));
-  const auto [source, sequence] = positionOf(event);
-  if (!source) return kOk;
-  Task task = makeTask(WaitWork{source, sequence}, WorkKind::Other, Function::stream_wait_event);
+  Position position;
+  std::shared_ptr<const CapturePoint> captured;
+  {
+    std::lock_guard<std::mutex> lock(event.mutex);
+    position = {event.mark.stream, event.mark.sequence};
+    if (event.mark.captured) captured = event.mark.captured;
+  }
+  if (captured) return captureWait(stream, captured.get());
+  if (!position.stream) return kOk;
+  if (capturing(stream)) return captureWait(stream, nullptr);
   // Work of one stream is in order anyway, and what was reached holds nothing up.
-  if (task.latency_us == 0 && (source == &stream || reached(*source, sequence))) return kOk;
+  const bool idle = position.stream == &stream || position.done();
+  if (idle && workLatency(WorkKind::Other, Function::stream_wait_event) == 0) return kOk;
+  Task task = makeTask(WaitWork{position.stream, position.sequence}, WorkKind::Other, Function::stream_wait_event);
   return enqueue(stream, &task, 1);
 }
 
@@ -102,9 +123,15 @@ flagos_hal_status record(flagos_hal_event* handle, flagos_hal_stream* stream_han
     if (!stream) return unknownStream(stream_handle);
     FLAGOS_HAL_REQUIRE(stream->device == event.device, INVALID_ARGUMENT, "the event belongs to device %d, the stream to device %d",
                        event.device, stream->device);
+    Mark mark;
+    if (capturing(*stream)) {
+      FLAGOS_HAL_TRY(capturePoint(*stream, &mark.captured));
+      std::lock_guard<std::mutex> lock(event.mutex);
+      std::swap(event.mark, mark);
+      return kOk;
+    }
     const bool timing = event.flags & FLAGOS_HAL_EVENT_TIMING;
     const int64_t latency_us = workLatency(WorkKind::Event, Function::event_record);
-    Mark mark;
     mark.stream = stream;
     mark.sequence = stream->queued.load(std::memory_order_acquire);
     if (timing) mark.stamp = std::make_shared<Stamp>();
@@ -124,17 +151,19 @@ flagos_hal_status record(flagos_hal_event* handle, flagos_hal_stream* stream_han
 
 flagos_hal_status query(flagos_hal_event* handle) {
   return invokeOnEvent(Function::event_query, handle, [&](Event& event) {
-    const auto [stream, sequence] = positionOf(event);
-    return !stream || reached(*stream, sequence) ? kOk : kNotReady;
+    Position position;
+    FLAGOS_HAL_TRY(positionOf(event, "event.query", &position));
+    return position.done() ? kOk : kNotReady;
   });
 }
 
 flagos_hal_status synchronize(flagos_hal_event* handle) {
   return invokeOnEvent(Function::event_synchronize, handle, [&](Event& event) {
-    const auto [stream, sequence] = positionOf(event);
-    if (stream && !reached(*stream, sequence)) {
+    Position position;
+    FLAGOS_HAL_TRY(positionOf(event, "event.synchronize", &position));
+    if (!position.done()) {
       FLAGOS_HAL_TRY(refuseOnWorker());
-      waitFor(*stream, sequence);
+      waitFor(*position.stream, position.sequence);
     }
     return checkDevice(event.device);
   });
@@ -151,6 +180,9 @@ flagos_hal_status elapsed(flagos_hal_event* start_handle, flagos_hal_event* end_
                        "elapsed needs two events that were made with TIMING");
     const Mark from = markOf(start);
     const Mark to = markOf(*end);
+    for (const Mark* mark : {&from, &to}) {
+      if (mark->captured) return refuseCapturedEvent(*mark->captured, "event.elapsed");
+    }
     FLAGOS_HAL_REQUIRE(from.stream && to.stream, INVALID_STATE, "an event was never recorded");
     if (!reached(*from.stream, from.sequence) || !reached(*to.stream, to.sequence)) return kNotReady;
     const int64_t nanoseconds =

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "csrc/reference/capture.h"
 #include "csrc/reference/handle_table.h"
 #include "csrc/reference/stream.h"
 
@@ -15,6 +16,7 @@ struct Mark {
   Stream* stream = nullptr;  // null: never recorded
   uint64_t sequence = 0;
   std::shared_ptr<Stamp> stamp;  // of timed events
+  std::shared_ptr<const CapturePoint> captured;  // recorded in a capture; then the rest is empty
 };
 
 struct Event {

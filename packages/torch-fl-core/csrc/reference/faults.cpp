@@ -187,6 +187,7 @@ bool queuesWork(Function function) noexcept {
     case Function::stream_host_callback:
     case Function::event_record:
     case Function::peer_copy_async:
+    case Function::graph_launch:
       return true;
     default:
       return false;

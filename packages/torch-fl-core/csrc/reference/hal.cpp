@@ -19,7 +19,7 @@ const flagos_hal_api kApi = {
     &kHostApi,
     &kPeerApi,
     nullptr,  // ipc
-    nullptr,  // graph
+    &kGraphApi,
     &kTraceApi,
     &kAsyncAllocApi,
 };

@@ -204,9 +204,14 @@ flagos_hal_status queueTransfer(Stream& stream, const Transfer& transfer, Functi
   if (transfer.size == 0) return kOk;
   Hold hold;
   FLAGOS_HAL_TRY(takeHold(transfer, &hold));
+  const WorkKind kind = transfer.isFill() ? WorkKind::Fill : WorkKind::Copy;
+  if (capturing(stream)) {
+    letGo(hold);  // only checked here; every launch takes hold anew
+    return captureWork(stream, {{transfer, kind, function}});
+  }
   flagos_hal_status status;
   try {
-    Task task = makeTask(DeviceWork{transfer, hold}, transfer.isFill() ? WorkKind::Fill : WorkKind::Copy, function);
+    Task task = makeTask(DeviceWork{transfer, hold}, kind, function);
     status = enqueue(stream, &task, 1);
   } catch (...) {
     letGo(hold);

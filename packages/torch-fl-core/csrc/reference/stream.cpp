@@ -52,6 +52,7 @@ flagos_hal_status openStream(Device& device, int32_t priority, flagos_hal_stream
 }
 
 void closeStream(Stream& stream) noexcept {
+  abandonCapture(stream);
   stopThread(stream);
   Device& device = deviceAt(stream.device);
   {
@@ -180,6 +181,13 @@ flagos_hal_status query(flagos_hal_stream* handle) {
 }
 
 flagos_hal_status synchronize(flagos_hal_stream* handle) {
+  if (hal_support::state().ready() && !faults_installed) {
+    const Stream* stream = streams().find(handle);
+    if (stream && stream->flags.load(std::memory_order_acquire) == 0 &&
+        reached(*stream, stream->queued.load(std::memory_order_acquire))) {
+      return kOk;
+    }
+  }
   return invokeOnStream(Function::stream_synchronize, handle, [&](Stream& stream) {
     FLAGOS_HAL_TRY(refuseCapturing(stream, "stream.synchronize"));
     const uint64_t queued = stream.queued.load(std::memory_order_acquire);
@@ -219,7 +227,9 @@ flagos_hal_status streamDevice(flagos_hal_stream* handle, int32_t* out_device) {
 flagos_hal_status hostCallback(flagos_hal_stream* handle, void (*function)(void* argument), void* argument) {
   return invokeOnStream(Function::stream_host_callback, handle, [&](Stream& stream) {
     FLAGOS_HAL_REQUIRE(function, INVALID_ARGUMENT, "the function is null");
-    Task task = makeTask(CallbackWork{function, argument}, WorkKind::Callback, Function::stream_host_callback);
+    const CallbackWork work{function, argument};
+    if (capturing(stream)) return captureWork(stream, {{work, WorkKind::Callback, Function::stream_host_callback}});
+    Task task = makeTask(work, WorkKind::Callback, Function::stream_host_callback);
     return enqueue(stream, &task, 1);
   });
 }

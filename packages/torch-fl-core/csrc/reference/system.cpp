@@ -1,6 +1,7 @@
 // Group system: start, end and description of the library.
 #include "csrc/reference/device.h"
 #include "csrc/reference/event.h"
+#include "csrc/reference/graph.h"
 #include "csrc/reference/memory.h"
 #include "csrc/reference/options.h"
 #include "csrc/reference/stream.h"
@@ -31,6 +32,7 @@ void closeAll() noexcept {
       events().recycle(handle);
     }
   });
+  closeGraphs();
   closeTrace();
   closeMemory();
   closeDevices();

@@ -105,7 +105,7 @@ class LibraryState {
   static void onForkInChild() noexcept;
 
   struct Lock {
-    explicit Lock(pthread_mutex_t* mutex) noexcept : mutex(mutex) { pthread_mutex_lock(mutex); }
+    explicit Lock(pthread_mutex_t* locked) noexcept : mutex(locked) { pthread_mutex_lock(mutex); }
     ~Lock() { pthread_mutex_unlock(mutex); }
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
