@@ -17,31 +17,37 @@ Program = Callable[..., Any]
 _LEAVE_OUT = ("FLAGOS_", "TORCH_DEVICE_BACKEND_AUTOLOAD")
 
 
-def clean_environment(**variables: str) -> dict[str, str]:
-    """Return os.environ without variables that torch-fl reads, with those given."""
+def _environment(variables: dict[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_LEAVE_OUT)}
     return {**kept, **variables}
 
 
-def run(program: str, *, arguments: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a new Python; the result has its exit status and what it printed."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", *arguments, "-c", textwrap.dedent(program)],
-        env=clean_environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def _start(arguments: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", *arguments]
+    environment = _environment(variables)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture
+def run() -> Program:
+    """A function that runs a program in a new Python and returns its exit status and what it printed."""
+    return lambda program, **variables: _start(["-c", textwrap.dedent(program)], variables)
+
+
+@pytest.fixture
+def run_module() -> Program:
+    """A function that runs `python -m <module> <arguments>` and returns the same."""
+    return lambda module, *arguments, **variables: _start(["-m", module, *arguments], variables)
 
 
 @pytest.fixture
 def evaluate() -> Program:
-    """A function that runs a program, which must succeed silently, and returns its variable `answer` (JSON)."""
+    """A function that runs a program, which must succeed silently, and returns its variable `answer`
+    (JSON)."""
 
     def evaluate(program: str, **variables: str) -> Any:
         text = textwrap.dedent(program) + "\nimport json; print('\\n@answer', json.dumps(answer))"
-        done = run(text, **variables)
+        done = _start(["-c", text], variables)
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
         printed, marker, answer = done.stdout.rpartition("\n@answer ")
         assert marker, done.stdout

@@ -6,7 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-import torch
+
 from torch_fl_base import BackendError, autoload
 from torch_fl_base.autoload import TorchFacts
 
@@ -25,8 +25,22 @@ CASES = [
     ("cuda build with a GPU", CUDA, {}, ["/dev/nvidia[0-9]*"], False, "cuda 13.0 and /dev/nvidia"),
     ("cuda build, only the control node", CUDA, {}, ["/dev/nvidiactl"], False, "/dev/nvidiactl exists"),
     ("cuda build under WSL", CUDA, {}, ["/dev/dxg"], False, "/dev/dxg exists"),
-    ("cuda build, GPUs hidden", CUDA, {"CUDA_VISIBLE_DEVICES": ""}, ["/dev/nvidiactl"], True, "no accelerator"),
-    ("cuda build, GPUs hidden by -1", CUDA, {"CUDA_VISIBLE_DEVICES": "-1"}, ["/dev/nvidiactl"], True, "no accelerator"),
+    (
+        "cuda build, GPUs hidden",
+        CUDA,
+        {"CUDA_VISIBLE_DEVICES": ""},
+        ["/dev/nvidiactl"],
+        True,
+        "no accelerator",
+    ),
+    (
+        "cuda build, GPUs hidden by -1",
+        CUDA,
+        {"CUDA_VISIBLE_DEVICES": "-1"},
+        ["/dev/nvidiactl"],
+        True,
+        "no accelerator",
+    ),
     ("cuda build, one GPU visible", CUDA, {"CUDA_VISIBLE_DEVICES": "3"}, ["/dev/nvidiactl"], False, "exists"),
     ("vendor's torch with its device", VENDOR, {}, ["/dev/mxcd"], False, "/dev/mxcd exists"),
     ("stock cuda torch with a vendor's device", CUDA, {}, ["/dev/mxcd"], True, "no accelerator"),
@@ -38,14 +52,25 @@ CASES = [
     ("switched off", CPU, {"FLAGOS_AUTOLOAD": "0"}, [], False, "FLAGOS_AUTOLOAD=0"),
     ("switched on", CUDA, {"FLAGOS_AUTOLOAD": "1"}, ["/dev/nvidiactl"], True, "FLAGOS_AUTOLOAD=1"),
     ("another plugin holds the slot", NPU, {}, [], False, "'npu' of another plugin"),
-    ("another plugin, though switched on", NPU, {"FLAGOS_AUTOLOAD": "1"}, [], False, "'npu' of another plugin"),
+    (
+        "another plugin, though switched on",
+        NPU,
+        {"FLAGOS_AUTOLOAD": "1"},
+        [],
+        False,
+        "'npu' of another plugin",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("facts", "environ", "nodes", "claim", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_decision(facts: TorchFacts, environ: dict[str, str], nodes: list[str], claim: bool, words: str) -> None:
+@pytest.mark.parametrize(
+    ("facts", "environ", "nodes", "claim", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_decision(
+    facts: TorchFacts, environ: dict[str, str], nodes: list[str], claim: bool, words: str
+) -> None:
     decision = autoload.decide(
-        facts, environ, exists=nodes.__contains__, plugins=lambda: [], probe_paths=lambda: ["/dev/mxcd"]
+        facts, environ, exists=nodes.__contains__, plugins=list, probe_paths=lambda: ["/dev/mxcd"]
     )
     assert decision.claim is claim
     assert words in decision.reason

@@ -7,13 +7,14 @@ import inspect
 import pytest
 import torch
 import torch.cuda
+
 import torch_fl
 
 GRAPHS = "graph capture: not offered yet; torch.accelerator.Graph is PyTorch's general form of it"
 CUDA_ONLY = "a part of CUDA itself, which other chips do not have"
 NOT_TOLD = "the HAL has no function that tells it, and nothing is invented"
 POOLS = "private pools belong to graph capture, which is not offered yet"
-FIXED = "the allocator is chosen once, by FLAGOS_ALLOCATOR, before the first use"
+FIXED = "the two allocators are core's own: caching and direct"
 ELSEWHERE = "a module of torch.cuda's own making, not of the device"
 
 # Every name of torch.cuda.__all__ that torch.flagos lacks.
@@ -24,8 +25,6 @@ MISSING = {
     "DeferredCudaCallError": "calls are not deferred until the first use: each works before it, or causes it",
     "GreenContext": CUDA_ONLY,
     "MemPool": POOLS,
-    "caching_allocator_disabled": FIXED,
-    "caching_allocator_enable": FIXED,
     "change_current_allocator": FIXED,
     "check_error": CUDA_ONLY,
     "clock_rate": NOT_TOLD,
@@ -83,13 +82,19 @@ def _parameters(function: object) -> dict[str, inspect.Parameter]:
     if inspect.isclass(function):
         function = function.__new__ if "__new__" in vars(function) else function.__init__
     parameters = dict(inspect.signature(function).parameters)  # type: ignore[arg-type]
-    return {name: p for name, p in parameters.items() if name not in ("cls", "self") and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    return {
+        name: p
+        for name, p in parameters.items()
+        if name not in ("cls", "self") and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    }
 
 
 CALLABLE = [
     name
     for name in sorted(torch.cuda.__all__)
-    if name not in MISSING and callable(getattr(torch.cuda, name)) and not name.endswith(("Tensor", "Storage"))
+    if name not in MISSING
+    and callable(getattr(torch.cuda, name))
+    and not name.endswith(("Tensor", "Storage"))
 ]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
+from typing import Any
 
 import pytest
 import torch
+
 import torch_fl
-from conftest import Program
 from torch_fl_base import BackendError
 
 flagos = torch.flagos
@@ -52,7 +53,9 @@ def test_device_that_is_not_there_is_told_with_the_count(named: object) -> None:
     assert flagos.current_device() == 0
 
 
-@pytest.mark.parametrize("function", ["synchronize", "get_device_properties", "current_stream", "memory_stats", "mem_get_info"])
+@pytest.mark.parametrize(
+    "function", ["synchronize", "get_device_properties", "current_stream", "memory_stats", "mem_get_info"]
+)
 def test_functions_refuse_a_device_that_is_not_there(function: str) -> None:
     with pytest.raises(BackendError, match="index 7 is out of range"):
         getattr(flagos, function)(7)
@@ -113,7 +116,9 @@ def test_supported_dtypes_agree_with_torch_accelerator() -> None:
     if told is not None:
         assert told <= torch.accelerator.get_device_capability()["supported_dtypes"]
     assert flagos.is_bf16_supported()
-    assert flagos.is_bf16_supported(including_emulation=False) == (told is not None and torch.bfloat16 in told)
+    assert flagos.is_bf16_supported(including_emulation=False) == (
+        told is not None and torch.bfloat16 in told
+    )
 
 
 def test_peer_access_is_told_for_two_devices_only() -> None:
@@ -157,7 +162,9 @@ def test_priorities_lie_in_the_range() -> None:
 
 def test_stream_by_its_numbers_is_the_same_stream() -> None:
     stream = flagos.Stream(1)
-    again = flagos.Stream(stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type)
+    again = flagos.Stream(
+        stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
+    )
     assert again == stream
     with pytest.raises(TypeError, match="colour"):
         flagos.Stream(colour="red")
@@ -233,7 +240,7 @@ def test_report_tells_what_is_selected() -> None:
     assert report.as_dict()["backends"][-1]["state"] == "selected"
 
 
-def test_two_instances_have_devices_side_by_side(evaluate: Program) -> None:
+def test_two_instances_have_devices_side_by_side(evaluate: Any) -> None:
     answer = evaluate(
         """
         import torch, torch_fl
@@ -246,7 +253,7 @@ def test_two_instances_have_devices_side_by_side(evaluate: Program) -> None:
     assert answer == [["reference"] * 2 + ["reference:second"] * 2, [0.0, 1.0, 2.0, 3.0], "flagos:3"]
 
 
-def test_no_device_lists_every_candidate(evaluate: Program) -> None:
+def test_no_device_lists_every_candidate(evaluate: Any) -> None:
     answer = evaluate(
         """
         import torch, torch_fl
@@ -263,7 +270,7 @@ def test_no_device_lists_every_candidate(evaluate: Program) -> None:
     assert "reference: no device" in answer[2]
 
 
-def test_forked_child_is_told_to_use_spawn(evaluate: Program) -> None:
+def test_forked_child_is_told_to_use_spawn(evaluate: Any) -> None:
     answer = evaluate(
         """
         import os, torch, torch_fl

@@ -1,4 +1,5 @@
-"""Discovery: one record per candidate, the order of FLAGOS_BACKENDS, and what is told of names that do not fit."""
+"""Discovery: one record per candidate, the order of FLAGOS_BACKENDS, and what is told of names that do not
+fit."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from torch_fl_base import BackendError, BackendSpec, discovery, reference
 from torch_fl_base.discovery import Record, State
 
@@ -81,7 +83,9 @@ def test_unknown_names_are_told_together_with_near_ones(library: Path) -> None:
 
 
 def test_name_given_twice_is_refused(library: Path) -> None:
-    with pytest.raises(BackendError, match="'reference' is named twice; a second instance is written reference:<any name>"):
+    with pytest.raises(
+        BackendError, match="'reference' is named twice; a second instance is written reference:<any name>"
+    ):
         discovery.discover({"FLAGOS_BACKENDS": "reference,reference"}, [])
 
 
@@ -92,7 +96,10 @@ def test_backend_without_device_node_is_not_opened_unless_named(library: Path) -
         State.NO_DEVICE,
         "none of /dev/alpha* exists; FLAGOS_BACKENDS=alpha opens it nevertheless",
     )
-    assert discovery.discover({}, entries, exists=lambda pattern: pattern == "/dev/alpha*")[0].state is State.WAITING
+    assert (
+        discovery.discover({}, entries, exists=lambda pattern: pattern == "/dev/alpha*")[0].state
+        is State.WAITING
+    )
     named = discovery.discover({"FLAGOS_BACKENDS": "alpha"}, entries, exists=lambda pattern: False)[0]
     assert named.state is State.WAITING
 
@@ -123,9 +130,15 @@ def test_missing_library_is_told_with_its_path(library: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        (FakeEntry("bad", ImportError("no module named sdk"), "pkg:backend"), "raised ImportError: no module named sdk"),
+        (
+            FakeEntry("bad", ImportError("no module named sdk"), "pkg:backend"),
+            "raised ImportError: no module named sdk",
+        ),
         (FakeEntry("bad", 7, "pkg:backend"), "returned int, not a BackendSpec"),
-        (FakeEntry("bad", BackendSpec("good", Path("x")), "pkg:backend"), "describes 'good', but its entry point is called 'bad'"),
+        (
+            FakeEntry("bad", BackendSpec("good", Path("x")), "pkg:backend"),
+            "describes 'good', but its entry point is called 'bad'",
+        ),
     ],
 )
 def test_broken_package_does_not_stop_the_others(entry: FakeEntry, words: str, library: Path) -> None:
@@ -150,14 +163,25 @@ def test_bad_backend_name_is_refused(name: str) -> None:
 
 def test_request_tells_the_runtime_what_not_to_open(library: Path) -> None:
     waiting, skipped = discovery.discover({"FLAGOS_BACKENDS": "alpha"}, [spec("alpha", library)])
-    assert waiting.request() == {"name": "alpha", "path": str(library), "private_copy": False, "emulated": False}
+    assert waiting.request() == {
+        "name": "alpha",
+        "path": str(library),
+        "private_copy": False,
+        "emulated": False,
+    }
     assert skipped.request()["skip"] == "disabled: FLAGOS_BACKENDS=alpha does not name it"
 
 
 def test_merge_takes_over_what_the_runtime_reached(library: Path) -> None:
     records = discovery.discover({}, [spec("alpha", library), spec("beta", library, unavailable_reason="no")])
     native = [
-        {"name": "alpha", "state": "SDK missing", "reason": "libalpha.so is not there", "first_device": 0, "device_count": 0},
+        {
+            "name": "alpha",
+            "state": "SDK missing",
+            "reason": "libalpha.so is not there",
+            "first_device": 0,
+            "device_count": 0,
+        },
         {"name": "beta", "state": "failed", "reason": "skipped", "first_device": 0, "device_count": 0},
         {"name": "reference", "state": "selected", "reason": "", "first_device": 0, "device_count": 2},
     ]

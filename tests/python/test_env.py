@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from torch_fl_base import BackendError, _env, _env_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "env.md"
@@ -60,7 +61,9 @@ def test_allowed_value_is_read(variable: _env.Variable[object], text: str, value
 
 
 @pytest.mark.parametrize(("variable", "text"), BAD, ids=lambda v: getattr(v, "name", None))
-def test_refused_value_is_told_with_name_value_and_what_is_allowed(variable: _env.Variable[object], text: str) -> None:
+def test_refused_value_is_told_with_name_value_and_what_is_allowed(
+    variable: _env.Variable[object], text: str
+) -> None:
     with pytest.raises(BackendError) as caught:
         variable.read({variable.name: text})
     message = str(caught.value)
@@ -70,7 +73,9 @@ def test_refused_value_is_told_with_name_value_and_what_is_allowed(variable: _en
 
 @pytest.mark.parametrize("variable", _env.VARIABLES, ids=lambda v: v.name)
 @pytest.mark.parametrize("environ", [{}, {"": ""}, None], ids=["unset", "other", "empty"])
-def test_unset_or_empty_means_the_default(variable: _env.Variable[object], environ: dict[str, str] | None) -> None:
+def test_unset_or_empty_means_the_default(
+    variable: _env.Variable[object], environ: dict[str, str] | None
+) -> None:
     assert variable.read({variable.name: " "} if environ is None else environ) == variable.default
 
 
@@ -87,7 +92,9 @@ def test_misspelt_variable_gets_the_nearest_name() -> None:
 
 
 def test_runtime_gets_text_only() -> None:
-    settings = _env.runtime_settings({"FLAGOS_HAL_VALIDATE": "yes", "FLAGOS_HAL_TRACE": "off", "FLAGOS_ALLOCATOR": "DIRECT"})
+    settings = _env.runtime_settings(
+        {"FLAGOS_HAL_VALIDATE": "yes", "FLAGOS_HAL_TRACE": "off", "FLAGOS_ALLOCATOR": "DIRECT"}
+    )
     assert settings["FLAGOS_HAL_VALIDATE"] == "1"
     assert settings["FLAGOS_HAL_TRACE"] == ""
     assert settings["FLAGOS_ALLOCATOR"] == "direct"
@@ -98,7 +105,9 @@ def test_no_module_of_core_reads_a_variable_that_is_not_declared() -> None:
     sources = Path(_env.__file__).parents[1]
     declared = {variable.name for variable in _env.VARIABLES}
     for file in [*sources.rglob("torch_fl/**/*.py"), *sources.rglob("torch_fl_base/*.py")]:
-        for name in re.findall(r"environ(?:\.get\(|\[)\s*[\"'](FLAGOS_\w+)", file.read_text(encoding="utf-8")):
+        for name in re.findall(
+            r"environ(?:\.get\(|\[)\s*[\"'](FLAGOS_\w+)", file.read_text(encoding="utf-8")
+        ):
             assert name in declared, f"{file.name} reads {name}"
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from conftest import Program, run
 
 # Stands in for the entry point where core is not installed by pip: the same call, at the same place.
 AUTOLOAD = "from torch_fl_base.autoload import autoload; autoload()"
 
 
-def test_import_torch_claims_quietly_and_starts_nothing(evaluate: Program) -> None:
+def test_import_torch_claims_quietly_and_starts_nothing(evaluate: Any) -> None:
     answer = evaluate(
         f"""
         import os, sys, threading
@@ -41,7 +42,7 @@ def test_import_torch_claims_quietly_and_starts_nothing(evaluate: Program) -> No
     }
 
 
-def test_first_tensor_makes_the_reference_backend_join(evaluate: Program) -> None:
+def test_first_tensor_makes_the_reference_backend_join(evaluate: Any) -> None:
     answer = evaluate(
         f"""
         import torch
@@ -55,7 +56,7 @@ def test_first_tensor_makes_the_reference_backend_join(evaluate: Program) -> Non
 
 
 @pytest.mark.parametrize("first", ["import torch, torch_fl", "import torch_fl, torch"])
-def test_import_torch_fl_makes_devices_count_in_either_order(first: str, evaluate: Program) -> None:
+def test_import_torch_fl_makes_devices_count_in_either_order(first: str, evaluate: Any) -> None:
     answer = evaluate(
         f"""
         {first}
@@ -65,7 +66,7 @@ def test_import_torch_fl_makes_devices_count_in_either_order(first: str, evaluat
     assert answer == [True, 2, True]
 
 
-def test_autoload_switched_off_leaves_torch_alone(evaluate: Program) -> None:
+def test_autoload_switched_off_leaves_torch_alone(evaluate: Any) -> None:
     answer = evaluate(
         f"""
         import sys, torch
@@ -81,7 +82,7 @@ def test_autoload_switched_off_leaves_torch_alone(evaluate: Program) -> None:
     assert answer == ["privateuseone", False, False, "FLAGOS_AUTOLOAD=0", "torch._tensor"]
 
 
-def test_bad_variable_does_not_break_import_torch_and_is_told_at_first_use(evaluate: Program) -> None:
+def test_bad_variable_does_not_break_import_torch_and_is_told_at_first_use(evaluate: Any) -> None:
     answer = evaluate(
         f"""
         import torch
@@ -96,13 +97,15 @@ def test_bad_variable_does_not_break_import_torch_and_is_told_at_first_use(evalu
     assert "no backend 'refrence' is installed. Did you mean 'reference'?" in answer
 
 
-def test_bad_variable_is_an_error_of_import_torch_fl() -> None:
+def test_bad_variable_is_an_error_of_import_torch_fl(run: Any) -> None:
     done = run("import torch_fl", FLAGOS_ALLOCATOR="fast", FLAGOS_AUTOLOAD="0")
     assert done.returncode == 1
-    assert "BackendError: flagos: environment variable FLAGOS_ALLOCATOR='fast' is not understood" in done.stderr
+    assert (
+        "BackendError: flagos: environment variable FLAGOS_ALLOCATOR='fast' is not understood" in done.stderr
+    )
 
 
-def test_other_owner_of_the_slot_is_named() -> None:
+def test_other_owner_of_the_slot_is_named(run: Any) -> None:
     done = run(
         """
         import sys, types, torch
@@ -123,7 +126,7 @@ def test_other_owner_of_the_slot_is_named() -> None:
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in message
 
 
-def test_other_owner_of_the_slot_is_left_alone_by_the_autoload(evaluate: Program) -> None:
+def test_other_owner_of_the_slot_is_left_alone_by_the_autoload(evaluate: Any) -> None:
     answer = evaluate(
         f"""
         import torch
@@ -137,7 +140,8 @@ def test_other_owner_of_the_slot_is_left_alone_by_the_autoload(evaluate: Program
     assert answer == ["npu", "the device 'npu' of another plugin holds PrivateUse1"]
 
 
-# Core as if it had been built for torch 2.9, which no environment of ours has; any attempt to load C++ fails the program.
+# Core as if it had been built for torch 2.9, which no environment of ours has; any attempt to load C++ fails
+# the program.
 OTHER_MINOR = """
 from torch_fl_base import _build, _native, autoload
 info = _build.BuildInfo(torch="2.9", core="2.9.3", abi=(1, 0), python="3.11")
@@ -147,29 +151,34 @@ _native.importlib.util.module_from_spec = None
 BUILT_FOR = "flagos: this torch-fl-core (2.9.3) was built for torch 2.9, but torch 2."
 
 
-def test_other_torch_minor_is_told_before_any_symbol_is_needed() -> None:
+def test_other_torch_minor_is_told_before_any_symbol_is_needed(run: Any) -> None:
     done = run(OTHER_MINOR + "import torch_fl", FLAGOS_AUTOLOAD="0")
     assert done.returncode == 1
     assert BUILT_FOR in done.stderr.strip().splitlines()[-1]
     assert 'pip install "torch-fl-core==2.' in done.stderr.strip().splitlines()[-1]
 
 
-def test_other_torch_minor_does_not_break_import_torch(evaluate: Program) -> None:
+def test_other_torch_minor_does_not_break_import_torch(evaluate: Any) -> None:
     answer = evaluate(
-        OTHER_MINOR.replace("module_from_spec = None", "module_from_spec  # loads the Python part of the claim")
+        OTHER_MINOR.replace(
+            "module_from_spec = None", "module_from_spec  # loads the Python part of the claim"
+        )
         + "import torch\nautoload.autoload()\nanswer = autoload.last.reason",
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
     assert answer.startswith(BUILT_FOR)
 
 
-def test_import_torch_fl_without_torch_is_one_sentence() -> None:
+def test_import_torch_fl_without_torch_is_one_sentence(run: Any) -> None:
     done = run("import sys; sys.modules['torch'] = None; import torch_fl")
     assert done.returncode == 1
-    assert 'ImportError: flagos: torch is not installed; pip install "torch==' in done.stderr.strip().splitlines()[-1]
+    assert (
+        'ImportError: flagos: torch is not installed; pip install "torch=='
+        in done.stderr.strip().splitlines()[-1]
+    )
 
 
-def test_base_package_imports_neither_torch_nor_torch_fl(evaluate: Program) -> None:
+def test_base_package_imports_neither_torch_nor_torch_fl(evaluate: Any) -> None:
     answer = evaluate(
         """
         import sys
@@ -181,7 +190,7 @@ def test_base_package_imports_neither_torch_nor_torch_fl(evaluate: Program) -> N
     assert answer == []
 
 
-def test_use_of_device_after_exit_began_does_not_crash() -> None:
+def test_use_of_device_after_exit_began_does_not_crash(run: Any) -> None:
     done = run(
         """
         import torch, torch_fl
@@ -194,3 +203,32 @@ def test_use_of_device_after_exit_began_does_not_crash() -> None:
         """
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_bad_variable_found_by_the_autoload_is_an_error_of_import_torch_fl_until_it_is_right(
+    run: Any,
+) -> None:
+    done = run(
+        f"""
+        import os, torch
+        {AUTOLOAD}
+        from torch_fl_base import BackendError
+        try:
+            import torch_fl
+        except BackendError as error:
+            assert "refrence" in str(error)
+            os.environ["FLAGOS_BACKENDS"] = "reference"
+            import torch_fl
+            assert torch.flagos.device_count() == 2
+        else:
+            raise SystemExit("no error")
+        """,
+        FLAGOS_BACKENDS="refrence",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_log_variable_shows_what_was_found(run: Any) -> None:
+    done = run("import torch_fl", FLAGOS_LOG="backends=info")
+    assert done.returncode == 0
+    assert "torch_fl.backends INFO: reference" in done.stderr

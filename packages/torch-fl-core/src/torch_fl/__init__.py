@@ -1,4 +1,5 @@
-"""PyTorch on every accelerator: `import torch_fl` claims the device `flagos`, and holds what has no torch.cuda counterpart.
+"""PyTorch on every accelerator: `import torch_fl` claims the device `flagos`, and holds what has no
+torch.cuda counterpart.
 
 The device's own functions are in `torch.flagos`, which is also `torch_fl.flagos`.
 """

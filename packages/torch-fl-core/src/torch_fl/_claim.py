@@ -10,31 +10,36 @@ import sys
 import threading
 
 import torch
-from torch_fl_base import _env, _native, discovery
+
+from torch_fl_base import _env, _log, _native, discovery
 from torch_fl_base.autoload import DEVICE
 from torch_fl_base.spec import BackendError
 
 _lock = threading.Lock()
 _claimed = False
+_fault: BackendError | None = None
+"""What is wrong with the configuration, where `import torch` alone claimed the device."""
 records: list[discovery.Record] = []
-"""What discovery found when the device was claimed; `torch_fl.report` merges it with what the runtime has reached."""
+"""What discovery found when the device was claimed; `torch_fl.report` merges it with what the runtime has
+reached."""
 
 
 def claim(explicit: bool) -> None:
-    """Rename PrivateUse1, register torch.flagos and the methods named after it. The second call only adds `explicit`.
+    """Rename PrivateUse1, register torch.flagos and the methods named after it. The second call only adds
+    `explicit`.
 
     Args:
         explicit: the program imported torch_fl; emulated devices count from here on where no others are.
-    Raises: BackendError if another plugin holds PrivateUse1 (names it), if core does not fit this torch or this Python,
-        or, if explicit, for bad environment values. Nothing has been claimed then.
+    Raises: BackendError if another plugin holds PrivateUse1 (names it), if core does not fit this torch or
+        this Python, or, if explicit, for bad environment values. Nothing has been claimed then.
     """
     global _claimed
     with _lock:
-        if explicit:
-            _env.runtime_settings()
         if not _claimed:
             _claim(explicit)
             _claimed = True
+        elif explicit and _fault is not None:
+            _configure(explicit)  # raises it, unless the program has set the variable right since
         if explicit:
             _native.load().devices.allow_emulated()
 
@@ -44,18 +49,7 @@ def _claim(explicit: bool) -> None:
     if owner not in ("privateuseone", DEVICE):
         raise BackendError(_taken(owner))
     native = _native.load()
-    try:
-        settings = _env.runtime_settings()
-        records[:] = discovery.discover()
-        requests = [record.request() for record in records]
-    except BackendError as error:
-        if explicit:
-            raise
-        # `import torch` must not fail over a bad variable: the first use of the device raises this.
-        settings = {}
-        requests = [{"name": "configuration", "path": "", "skip": str(error)}]
-    native.devices.configure(settings)
-    native.devices.set_backend_requests(requests)
+    _configure(explicit)
     # What can fail comes before the rename, which cannot be undone.
     module = _native.load_part(f"torch.{DEVICE}")
     dlpack = _native.load_part("torch_fl._dlpack")
@@ -67,6 +61,32 @@ def _claim(explicit: bool) -> None:
     atexit.register(native.devices.shutdown)
 
 
+def _configure(explicit: bool) -> None:
+    """Hand variables and candidates to the runtime. If not explicit, a fault is raised by the first use of
+    the device."""
+    global _fault
+    native = _native.load()
+    settings: dict[str, str] = {}
+    try:
+        settings = _env.runtime_settings()
+        levels = _env.LOG.read()
+        records[:] = discovery.discover()
+    except BackendError as error:
+        if explicit:
+            raise
+        _fault = error
+        native.devices.set_backend_requests([{"name": "configuration", "path": "", "skip": str(error)}])
+        return
+    _fault = None
+    _log.configure(levels)
+    for line in discovery.describe(records):
+        _log.logger("backends").info("%s", line)
+    native.devices.configure(settings)
+    if settings[_env.ALLOCATOR.name] == "direct":
+        native.memory.set_mode("direct")
+    native.devices.set_backend_requests([record.request() for record in records])
+
+
 def _taken(owner: str) -> str:
     """Say who holds PrivateUse1 and what to do."""
     module = getattr(torch, owner, None)
@@ -76,7 +96,7 @@ def _taken(owner: str) -> str:
     loaded = sorted(key for key in sys.modules if key in (f"torch_{owner}", owner))
     package = f"; it was brought by the package {', '.join(loaded)}" if loaded else ""
     return (
-        f"flagos: torch has room for one device plugin (PrivateUse1), and the device {owner!r}{origin} holds it"
+        f"flagos: torch has room for one plugin (PrivateUse1), and the device {owner!r}{origin} holds it"
         f"{package}. Use one of the two in a process: do not import the other plugin, set "
         f"TORCH_DEVICE_BACKEND_AUTOLOAD=0 if it loads itself, or uninstall it. {_native.DOCTOR}"
     )

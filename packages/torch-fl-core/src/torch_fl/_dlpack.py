@@ -1,9 +1,10 @@
 """DLPack for flagos tensors: the one place where a class of torch is changed, when the device is claimed.
 
-`Tensor.__dlpack_device__`, which every consumer calls first, compares the device's type with the literal "privateuse1"
-and so fails for a device that was renamed (torch 2.10 to 2.15). And `Tensor.__dlpack__` orders streams for cuda only, so a
-consumer that names its stream could read before the work queued here has run. Both are answered for flagos tensors; for
-every other tensor torch's own functions run, with the same result. Where torch answers rightly, its answer is left alone.
+`Tensor.__dlpack_device__`, which every consumer calls first, compares the device's type with the literal
+"privateuse1" and so fails for a device that was renamed (torch 2.10 to 2.15). And `Tensor.__dlpack__` orders
+streams for cuda only, so a consumer that names its stream could read before the work queued here has run.
+Both are answered for flagos tensors; for every other tensor torch's own functions run, with the same result.
+Where torch answers rightly, its answer is left alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.overrides import has_torch_function_unary
+
 from torch_fl_base.autoload import DEVICE
 
 EXT_DEV = 12
@@ -33,7 +35,8 @@ def install() -> None:
 
 
 def torch_answers() -> bool:
-    """Return whether torch's own `__dlpack_device__` knows a renamed device; asks it about a stand-in, not a tensor."""
+    """Return whether torch's own `__dlpack_device__` knows a renamed device; asks it about a stand-in, not a
+    tensor."""
     stand_in: Any = SimpleNamespace(device=torch.device(DEVICE, 0), is_pinned=lambda: False)
     try:
         return int(torch.Tensor.__dlpack_device__(stand_in)[0]) == EXT_DEV
@@ -68,7 +71,8 @@ def _replace_export() -> None:
 
 
 def _order(device: torch.device, stream: int | None) -> None:
-    """See to it that the consumer's stream runs after what is queued on the current one; None is the default stream."""
+    """See to it that the consumer's stream runs after what is queued on the current one; None is the default
+    stream."""
     from torch_fl_base import _native
 
     flagos = _native.load_part(f"torch.{DEVICE}")
@@ -79,5 +83,6 @@ def _order(device: torch.device, stream: int | None) -> None:
     elif type(stream) is not int:
         raise TypeError(f"stream must be an int or None, not {type(stream).__name__}")
     elif stream != current.native_handle:
-        # A vendor's handle alone cannot be made to wait through the HAL, so the host waits: slower, and right.
+        # A vendor's handle alone cannot be made to wait through the HAL, so the host waits: slower, and
+        # right.
         current.synchronize()

@@ -55,5 +55,7 @@ def report() -> Report:
         torch=str(torch.__version__),
         activated=native.devices.activated(),
         backends=tuple(discovery.merge(claim.records, native.devices.backend_records())),
-        autoload="not run" if decision is None else f"{'claimed' if decision.claim else 'not claimed'}: {decision.reason}",
+        autoload="not run"
+        if decision is None
+        else f"{'claimed' if decision.claim else 'not claimed'}: {decision.reason}",
     )

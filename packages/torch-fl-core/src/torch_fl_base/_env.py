@@ -56,8 +56,8 @@ class Variable(Generic[T]):
             return self.parse(text.strip())
         except _Refused:
             raise BackendError(
-                f"flagos: environment variable {self.name}={text!r} is not understood. Allowed: {self.allowed}. "
-                f"Default: {self.shown_default}."
+                f"flagos: environment variable {self.name}={text!r} is not understood. "
+                f"Allowed: {self.allowed}. Default: {self.shown_default}."
             ) from None
 
 
@@ -202,7 +202,7 @@ COMPANION: Variable[str] = Variable(
     "auto, off",
     "auto",
     "auto",
-    "`off` never shares memory pool, streams and generator with another device type of torch that serves the same chips.",
+    "`off` never shares memory, streams and generator with another device type of torch for the same chips.",
     _choice("auto", "off"),
 )
 REFERENCE_DEVICES: Variable[int] = Variable(
@@ -287,11 +287,16 @@ def check(environ: Mapping[str, str] | None = None) -> list[str]:
 def in_effect(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the declared variables that are set, as they are written."""
     environ = os.environ if environ is None else environ
-    return {variable.name: environ[variable.name] for variable in VARIABLES if environ.get(variable.name, "").strip()}
+    return {
+        variable.name: environ[variable.name]
+        for variable in VARIABLES
+        if environ.get(variable.name, "").strip()
+    }
 
 
 def unknown(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return set variables that begin with FLAGOS_ but are not declared, each with the nearest declared name or ""."""
+    """Return set variables that begin with FLAGOS_ but are not declared, each with the nearest declared name
+    or ""."""
     declared = [variable.name for variable in VARIABLES]
     found = {}
     for name in sorted(os.environ if environ is None else environ):
@@ -309,7 +314,8 @@ def runtime_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]
     if problems:
         raise BackendError("\n".join(problems))
     settings = {
-        variable.name: str(variable.read(environ)) for variable in (HAL_TRACE, ALLOCATOR, PINNED_ALLOCATOR, COMPANION)
+        variable.name: str(variable.read(environ))
+        for variable in (HAL_TRACE, ALLOCATOR, PINNED_ALLOCATOR, COMPANION)
     }
     settings[HAL_VALIDATE.name] = "1" if HAL_VALIDATE.read(environ) else "0"
     return settings

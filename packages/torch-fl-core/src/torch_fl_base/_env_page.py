@@ -1,4 +1,5 @@
-"""The page docs/env.md, made from the table of variables: `python -m torch_fl_base._env_page <file> [--check]`."""
+"""The page docs/env.md, made from the table of variables: `python -m torch_fl_base._env_page <file>
+[--check]`."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from torch_fl_base._env import VARIABLES
 _HEAD = """\
 # Environment variables
 
-Made from `torch_fl_base/_env.py` by `nox -s gen`; do not edit. A variable that is unset or empty has its default. A value
-that is not allowed is an error at `import torch_fl`, or at the first use of the device where `import torch` made it
-known; `python -m torch_fl.doctor` lists all of them, and names that look like a slip of the pen.
+Made from `torch_fl_base/_env.py` by `nox -s gen`; do not edit. A variable that is unset or empty has its
+default. A value that is not allowed is an error at `import torch_fl`, or at the first use of the device where
+`import torch` made it known; `python -m torch_fl.doctor` lists all of them, and names that look misspelt.
 
 | variable | type | default | allowed | what it does |
 |---|---|---|---|---|

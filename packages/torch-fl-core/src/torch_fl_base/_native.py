@@ -1,7 +1,9 @@
-"""Loading the C++ parts, and the two Python parts that claim the device, without importing the package torch_fl.
+"""Loading the C++ parts, and the two Python parts that claim the device, without importing the package
+torch_fl.
 
-`import torch` alone may claim the device (the autoload); `torch_fl` in sys.modules means that the program itself
-asked for it. So the parts needed for the claim are loaded by path under the names they would have anyway.
+`import torch` alone may claim the device (the autoload); `torch_fl` in sys.modules means that the program
+itself asked for it. So the parts needed for the claim are loaded by path under the names they would have
+anyway.
 """
 
 from __future__ import annotations
@@ -28,18 +30,21 @@ def minor(version: str) -> str:
 
 
 def mismatch(torch_version: str) -> str | None:
-    """Return one sentence if the C++ parts cannot work with this torch, with the way out; None if they can."""
+    """Return one sentence if the C++ parts cannot work with this torch, with the way out; None if they
+    can."""
     try:
         info = build_info()
     except BackendError as error:
         return f"flagos: {error}"
     if info is None:
-        return f"flagos: torch-fl-core at {PACKAGE.parent} has no compiled parts; install it with pip. {DOCTOR}"
+        return (
+            f"flagos: torch-fl-core at {PACKAGE.parent} has no compiled parts; install it with pip. {DOCTOR}"
+        )
     wanted = minor(torch_version)
     if info.torch != wanted:
         return (
-            f"flagos: this torch-fl-core ({info.core}) was built for torch {info.torch}, but torch {torch_version} is "
-            f'installed; install the one for this torch: pip install "torch-fl-core=={wanted}.*". {DOCTOR}'
+            f"flagos: this torch-fl-core ({info.core}) was built for torch {info.torch}, but torch "
+            f'{torch_version} is installed; install the one for this torch: pip install "torch-fl-core=={wanted}.*". {DOCTOR}'
         )
     return None
 
@@ -47,8 +52,8 @@ def mismatch(torch_version: str) -> str | None:
 def load() -> Any:
     """Return the bindings, torch_fl._C. torch must have been imported, or be importing.
 
-    Raises: BackendError in one sentence if torch's minor or this Python is not what they were built for; before any
-    C++ symbol is needed.
+    Raises: BackendError in one sentence if torch's minor or this Python is not what they were built for;
+    before any C++ symbol is needed.
     """
     with _lock:
         loaded = sys.modules.get("torch_fl._C")
@@ -64,13 +69,14 @@ def load() -> Any:
         others = ", ".join(path.name for path in sorted(PACKAGE.glob("_C.*.so"))) or "none"
         here = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}"
         raise BackendError(
-            f"flagos: torch-fl-core has no bindings for this Python ({here}) in {PACKAGE} (found: {others}); reinstall "
-            f"torch-fl-core with this Python's pip. {DOCTOR}"
+            f"flagos: torch-fl-core has no bindings for this Python ({here}) in {PACKAGE} (found: {others}); "
+            f"reinstall torch-fl-core with this Python's pip. {DOCTOR}"
         )
 
 
 def load_part(name: str) -> ModuleType:
-    """Return a Python part of torch_fl by its full name: "torch_fl._claim", or "torch.flagos" (torch_fl/flagos)."""
+    """Return a Python part of torch_fl by its full name: "torch_fl._claim", or "torch.flagos"
+    (torch_fl/flagos)."""
     with _lock:
         loaded = sys.modules.get(name)
         if loaded is not None:
@@ -107,7 +113,8 @@ def run_as_doctor(argv: list[str], orig_argv: list[str]) -> bool:
 
 
 def import_api(package: str) -> Any:
-    """Do what `import torch_fl` does beyond defining names: import torch, claim the device, share torch.flagos.
+    """Do what `import torch_fl` does beyond defining names: import torch, claim the device, share
+    torch.flagos.
 
     Returns: the bindings.
     Raises: BackendError as `torch_fl._claim.claim`; ImportError in one sentence if there is no torch.
@@ -126,5 +133,5 @@ def import_api(package: str) -> Any:
     load_part("torch_fl._claim").claim(explicit=True)
     module = load_part("torch.flagos")
     sys.modules[f"{package}.flagos"] = module
-    setattr(sys.modules[package], "flagos", module)
+    sys.modules[package].flagos = module
     return load()

@@ -1,6 +1,8 @@
-"""Opening one HAL library and telling what is in it, in a process of its own: a library that crashes takes only that.
+"""Opening one HAL library and telling what is in it, in a process of its own: a library that crashes takes
+only that.
 
-`python -m torch_fl_base._probe <name> <library>` prints one line of JSON; `probe` runs it and reads the answer.
+`python -m torch_fl_base._probe <name> <library>` prints one line of JSON; `probe` runs it and reads the
+answer.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ TIMEOUT = 60.0
 
 
 def probe(name: str, library: Path, timeout: float = TIMEOUT) -> dict[str, Any]:
-    """Return what opening the library shows: state, reason, devices, versions. Never raises for what the library does.
+    """Return what opening the library shows: state, reason, devices, versions. Never raises for what the
+    library does.
 
     Args:
         name: the backend's.
@@ -68,11 +71,16 @@ def _open(name: str, library: str) -> dict[str, Any]:
         hal.system.init()
         for index in range(hal.device.count()):
             properties = hal.device.properties(index)
-            device = {"name": properties.name.decode(errors="replace"), "total_memory": properties.total_memory}
+            device = {
+                "name": properties.name.decode(errors="replace"),
+                "total_memory": properties.total_memory,
+            }
             answer["devices"].append(device)
     except _hal.HalError as error:
         missing = error.status == "UNAVAILABLE"
-        answer.update(state=(State.SDK_MISSING if missing else State.FAILED).value, reason=str(error), devices=[])
+        answer.update(
+            state=(State.SDK_MISSING if missing else State.FAILED).value, reason=str(error), devices=[]
+        )
     else:
         if not answer["devices"]:
             answer.update(state=State.NO_DEVICE.value, reason="the runtime is there and reports no device")

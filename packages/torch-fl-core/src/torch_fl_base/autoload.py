@@ -1,8 +1,9 @@
 """The `torch.backends` entry point: makes the device known at `import torch`, where that can do no harm.
 
-Once the device is claimed it is *the* accelerator of the process, and training on an accelerator of torch's own breaks
-inside the autograd engine. So it is claimed only where torch has none that could be used, found out without opening
-any driver: what torch was built for, device nodes, and visible-devices variables. In doubt it is not claimed, and
+Once the device is claimed it is *the* accelerator of the process, and training on an accelerator of torch's
+own breaks inside the autograd engine. So it is claimed only where torch has none that could be used, found
+out without opening any driver: what torch was built for, device nodes, and visible-devices variables. In
+    doubt it is not claimed, and
 `import torch_fl` is the explicit act.
 """
 
@@ -70,8 +71,8 @@ _OWN = (
     _Own("xpu", ("/dev/dri/renderD*", "/dev/dxg"), ()),
 )
 
-# Local version labels of the builds that PyTorch itself publishes. Any other label on a build "for CUDA" may be a chip
-# vendor's torch, whose devices have other nodes.
+# Local version labels of the builds that PyTorch itself publishes. Any other label on a build "for CUDA" may
+# be a chip vendor's torch, whose devices have other nodes.
 _STOCK_LABEL = re.compile(r"|cpu|cu\d+|rocm[\d.]+|xpu")
 
 
@@ -128,7 +129,13 @@ def other_plugins() -> list[str]:
     """Return the other packages whose `torch.backends` entry torch calls, as "name (module)"."""
     from importlib.metadata import entry_points
 
-    return sorted({f"{entry.name}: {entry.value}" for entry in entry_points(group=GROUP) if not entry.value.startswith(OURS)})
+    return sorted(
+        {
+            f"{entry.name}: {entry.value}"
+            for entry in entry_points(group=GROUP)
+            if not entry.value.startswith(OURS)
+        }
+    )
 
 
 def _probe_paths() -> list[str]:
@@ -158,15 +165,19 @@ failure: Exception | None = None
 
 
 def autoload() -> None:
-    """Claim the device if `decide` says so. Called by torch at the end of its import; never raises, never prints.
+    """Claim the device if `decide` says so. Called by torch at the end of its import; never raises, never
+    prints.
 
-    An exception from here would break `import torch` for everything else in the environment, so it is kept instead.
+    An exception from here would break `import torch` for everything else in the environment, so it is kept
+    instead.
     """
     global last, failure
     try:
         last = decide(facts_of(sys.modules["torch"]))
         if last.claim:
             _native.load_part("torch_fl._claim").claim(explicit=False)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (see above)
         failure = error
-        last = Decision(False, str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}")
+        last = Decision(
+            False, str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}"
+        )

@@ -1,4 +1,5 @@
-"""The command `torch-fl`: doctor, preflight, conformance. None of them imports torch_fl; shell completion is typer's.
+"""The command `torch-fl`: doctor, preflight, conformance. None of them imports torch_fl; shell completion is
+typer's.
 
 `torch-fl --install-completion` installs it; `torch-fl-preflight` and `torch-fl-conformance` are short names.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -36,14 +37,17 @@ def _complete_backend(incomplete: str) -> list[str]:
 
 
 _BACKEND = Annotated[
-    Optional[str],  # noqa: UP007  (typer reads this at run time, on Python 3.10 too)
-    typer.Option("--backend", "-b", help="A backend that must have a device.", autocompletion=_complete_backend),
+    str | None,
+    typer.Option(
+        "--backend", "-b", help="A backend that must have a device.", autocompletion=_complete_backend
+    ),
 ]
 
 
 @app.command("doctor")
 def doctor_command(as_json: _JSON = False) -> None:
-    """Tell what is installed, what every backend's state is, and what is wrong. Exit status 1: there are problems."""
+    """Tell what is installed, what every backend's state is, and what is wrong. Exit status 1: there are
+    problems."""
     console = Console()
     with console.status("looking at torch and the backends …"):
         diagnosis = _doctor.diagnose()
@@ -58,7 +62,14 @@ def _print_diagnosis(console: Console, diagnosis: _doctor.Diagnosis) -> None:
     """Print the doctor's text with the backends as a table."""
     before, after = _doctor.text_parts(diagnosis)
     console.print(escape("\n".join(before)), highlight=False)
-    table = Table("backend", "package", "devices", "state", title="backends, in the order of their devices", title_justify="left")
+    table = Table(
+        "backend",
+        "package",
+        "devices",
+        "state",
+        title="backends, in the order of their devices",
+        title_justify="left",
+    )
     for backend in diagnosis.backends:
         style = _STYLES.get(State(backend["state"]), "yellow")
         state = escape(backend["state"] + (f": {backend['reason']}" if backend["reason"] else ""))
@@ -75,7 +86,8 @@ def preflight_command(
     devices: Annotated[int, typer.Option("--devices", "-n", min=1, help="Devices that must be there.")] = 1,
     as_json: _JSON = False,
 ) -> None:
-    """Check that a job can start here: torch fits core, the backends open, there are enough devices. Exit status 1: no."""
+    """Check that a job can start here: torch fits core, the backends open, there are enough devices. Exit
+    status 1: no."""
     checks = _preflight.check(backend=backend, devices=devices)
     passed = all(check.passed for check in checks)
     if as_json:
@@ -91,9 +103,12 @@ def preflight_command(
 @app.command("conformance", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def conformance_command(
     context: typer.Context,
-    backend: Annotated[str, typer.Argument(help="Backend to test.", autocompletion=_complete_backend)] = "reference",
+    backend: Annotated[
+        str, typer.Argument(help="Backend to test.", autocompletion=_complete_backend)
+    ] = "reference",
 ) -> None:
-    """Run the HAL conformance kit on a backend's library, one test per requirement; other arguments go to pytest."""
+    """Run the HAL conformance kit on a backend's library, one test per requirement; other arguments go to
+    pytest."""
     from torch_fl_base import conformance
 
     raise typer.Exit(conformance.run(backend, context.args))

@@ -1,7 +1,7 @@
 """Which backends are installed, which of them this process may use, in which order, and why not the others.
 
-Reads package metadata and calls the entry points, which only describe. No library is opened here: that is the runtime's
-part at first use, and the doctor's in a process of its own.
+Reads package metadata and calls the entry points, which only describe. No library is opened here: that is the
+runtime's part at first use, and the doctor's in a process of its own.
 """
 
 from __future__ import annotations
@@ -68,7 +68,12 @@ class Record:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        data = {"name": self.name, "state": self.state.value, "reason": self.reason, "emulated": self.emulated}
+        data = {
+            "name": self.name,
+            "state": self.state.value,
+            "reason": self.reason,
+            "emulated": self.emulated,
+        }
         data.update(first_device=self.first_device, device_count=self.device_count)
         spec = asdict(self.spec) if self.spec else {}
         data["package"] = spec.get("distribution")
@@ -82,10 +87,15 @@ class EntryPointLike(Protocol):
     """The part of importlib.metadata.EntryPoint that is used; tests bring their own."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The backend's name."""
+
     @property
-    def value(self) -> str: ...
-    def load(self) -> Any: ...
+    def value(self) -> str:
+        """Where the function is: "package:function"."""
+
+    def load(self) -> Any:
+        """Import and return the function."""
 
 
 def installed_entries() -> list[EntryPointLike]:
@@ -106,7 +116,8 @@ def discover(
         environ: read instead of os.environ.
         entries: used instead of the installed entry points.
         exists: whether any file matches a glob pattern.
-    Raises: BackendError if FLAGOS_BACKENDS is malformed, repeats a name, or names a backend that is not installed.
+    Raises: BackendError if FLAGOS_BACKENDS is malformed, repeats a name, or names a backend that is not
+        installed.
     """
     named = _env.BACKENDS.read(environ)
     candidates = _candidates(installed_entries() if entries is None else list(entries))
@@ -149,10 +160,12 @@ _NOT_OPENED = "not opened yet: that happens at the first use of a device"
 def _describe(entry: EntryPointLike) -> Record:
     try:
         spec = entry.load()()
-    except Exception as error:  # a vendor's package may raise anything, and must not take the other backends with it
+    except Exception as error:  # noqa: BLE001  (a vendor's package may raise anything; the others must go on)
         return Record(entry.name, State.FAILED, f"{entry.value} raised {type(error).__name__}: {error}")
     if not isinstance(spec, BackendSpec):
-        return Record(entry.name, State.FAILED, f"{entry.value} returned {type(spec).__name__}, not a BackendSpec")
+        return Record(
+            entry.name, State.FAILED, f"{entry.value} returned {type(spec).__name__}, not a BackendSpec"
+        )
     if spec.name != entry.name:
         reason = f"{entry.value} describes {spec.name!r}, but its entry point is called {entry.name!r}"
         return Record(entry.name, State.FAILED, reason)
@@ -202,7 +215,8 @@ def _build_info() -> BuildInfo | None:
 
 
 def _judge(record: Record, exists: Callable[[str], bool] | None) -> Record:
-    """Decide what can be decided without opening the library. Without `exists` device nodes are not asked for."""
+    """Decide what can be decided without opening the library. Without `exists` device nodes are not asked
+    for."""
     spec = record.spec
     if record.state is not State.WAITING or spec is None:
         return record
@@ -212,13 +226,16 @@ def _judge(record: Record, exists: Callable[[str], bool] | None) -> Record:
     abi = info.abi if info else ABI
     if spec.built_for_abi[0] != abi[0]:
         theirs, ours = ".".join(map(str, spec.built_for_abi)), ".".join(map(str, abi))
-        reason = f"its library was built for HAL ABI {theirs}; this core speaks {ours}: install a version for {ours}"
+        reason = (
+            f"its library was built for HAL ABI {theirs}; this core speaks {ours}; install one for it"
+        )
         return replace(record, state=State.ABI_REFUSED, reason=reason)
     if not spec.library.is_file():
         reason = f"its library {spec.library} does not exist: reinstall {spec.distribution or 'its package'}"
         return replace(record, state=State.FAILED, reason=reason)
     if exists is not None and spec.probe_paths and not any(map(exists, spec.probe_paths)):
-        reason = f"none of {', '.join(spec.probe_paths)} exists; FLAGOS_BACKENDS={record.name} opens it nevertheless"
+        nodes = ", ".join(spec.probe_paths)
+        reason = f"none of {nodes} exists; FLAGOS_BACKENDS={record.name} opens it nevertheless"
         return replace(record, state=State.NO_DEVICE, reason=reason)
     return record
 
@@ -245,10 +262,16 @@ def describe(records: list[Record]) -> list[str]:
     """Return one line per record for people; the report, the doctor and errors print these."""
     lines = []
     for record in records:
-        package = f" ({record.spec.distribution} {record.spec.version})" if record.spec and record.spec.version else ""
+        package = (
+            f" ({record.spec.distribution} {record.spec.version})"
+            if record.spec and record.spec.version
+            else ""
+        )
         if record.state is State.SELECTED:
             last = record.first_device + record.device_count - 1
-            devices = f"flagos:{record.first_device}" + (f" to flagos:{last}" if record.device_count > 1 else "")
+            devices = f"flagos:{record.first_device}" + (
+                f" to flagos:{last}" if record.device_count > 1 else ""
+            )
             lines.append(f"{record.name}{package}: selected, {devices}")
         else:
             lines.append(f"{record.name}{package}: {record.state}: {record.reason}")

@@ -1,7 +1,8 @@
-"""What an environment can do and what is wrong with it, for people and as JSON. Needs neither torch nor numpy.
+"""What an environment can do and what is wrong with it, for people and as JSON. Needs neither torch nor
+numpy.
 
-`python -m torch_fl.doctor`, `python -m torch_fl_base.doctor` and `torch-fl doctor` are the same. Exit status 1: something
-would stop the program that is about to run.
+`python -m torch_fl.doctor`, `python -m torch_fl_base.doctor` and `torch-fl doctor` are the same. Exit status
+1: something would stop the program that is about to run.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from torch_fl_base.spec import BackendError
 
 SCHEMA = 1
 
-# Run in a child: what `import torch` really does here. The output is one line of JSON after a marker, so that whatever
-# else prints during the import is seen as such.
+# Run in a child: what `import torch` really does here. The output is one line of JSON after a marker, so that
+# whatever else prints during the import is seen as such.
 _IMPORT = """
 import json, sys
 import torch
@@ -91,7 +92,9 @@ def diagnose(
     )
     diagnosis.problems += _env.check(environ)
     for name, close in _env.unknown(environ).items():
-        diagnosis.notes.append(f"{name} is no variable of torch-fl{f'; did you mean {close}?' if close else ''}")
+        diagnosis.notes.append(
+            f"{name} is no variable of torch-fl{f'; did you mean {close}?' if close else ''}"
+        )
     _look_at_core(diagnosis)
     _look_at_torch(diagnosis, environ, import_torch or _import_torch)
     _look_at_backends(diagnosis, environ, prober)
@@ -141,7 +144,10 @@ def _look_at_torch(
     except BackendError as error:  # a bad FLAGOS_AUTOLOAD, which is among the problems already
         diagnosis.autoload = {"claim": False, "reason": str(error)}
     if environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
-        diagnosis.autoload = {"claim": False, "reason": "TORCH_DEVICE_BACKEND_AUTOLOAD switches all plugins off"}
+        diagnosis.autoload = {
+            "claim": False,
+            "reason": "TORCH_DEVICE_BACKEND_AUTOLOAD switches all plugins off",
+        }
     _look_at_import(diagnosis, import_torch())
 
 
@@ -154,8 +160,8 @@ def _look_at_import(diagnosis: Diagnosis, seen: dict[str, Any]) -> None:
     diagnosis.torch["privateuse1"] = seen["owner"]
     if seen["owner"] not in ("privateuseone", autoload.DEVICE):
         diagnosis.problems.append(
-            f"the device {seen['owner']!r} of another plugin holds PrivateUse1, so that flagos cannot be used beside it: "
-            "uninstall that plugin, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import only one of the two"
+            f"the device {seen['owner']!r} of another plugin holds PrivateUse1, so that flagos cannot be used "
+            "beside it: uninstall that plugin, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import only one of the two"
         )
     if seen["failure"]:
         diagnosis.problems.append(f"the autoload failed: {seen['failure']}")
@@ -189,13 +195,15 @@ def _look_at_backends(diagnosis: Diagnosis, environ: Mapping[str, str], prober: 
     first = 0
     usable = False
     for record in records:
-        seen = prober(record.name, record.spec.library) if record.state is State.WAITING and record.spec else {}
+        seen = (
+            prober(record.name, record.spec.library) if record.state is State.WAITING and record.spec else {}
+        )
         devices = seen.get("devices", [])
         if seen:
             record = replace(record, state=State(seen["state"]), reason=seen["reason"])
         joins = record.state is State.SELECTED and not (record.emulated and usable)
         if record.state is State.SELECTED and not joins:
-            reason = f"works, but joins only where nothing else has a device; FLAGOS_BACKENDS={record.name} selects it"
+            reason = f"works; joins only where nothing else has a device, or by FLAGOS_BACKENDS={record.name}"
             record = replace(record, state=State.DISABLED, reason=reason)
         if joins:
             usable = True
@@ -230,12 +238,25 @@ def text_parts(diagnosis: Diagnosis) -> tuple[list[str], list[str]]:
     """Return the lines before and after those of the backends."""
     torch, core = diagnosis.torch, diagnosis.core
     python = diagnosis.python
-    before = [f"python        {python['version']} ({python['executable']})", f"platform      {python['platform']}"]
+    before = [
+        f"python        {python['version']} ({python['executable']})",
+        f"platform      {python['platform']}",
+    ]
     built = ", ".join(f"{kind} {version}" for kind, version in torch.get("built_for", {}).items()) or "cpu"
-    before.append(f"torch         {torch['version']} (built for {built})" if torch["installed"] else "torch         not installed")
+    before.append(
+        f"torch         {torch['version']} (built for {built})"
+        if torch["installed"]
+        else "torch         not installed"
+    )
     built_for = core["built_for_torch"]
-    fits = f"built for torch {built_for}, Python {core['built_for_python']}" if built_for else "no compiled parts"
-    before.append(f"torch-fl-core {core['version'] or 'not installed by pip'} ({fits}; HAL ABI {core['hal_abi']})")
+    fits = (
+        f"built for torch {built_for}, Python {core['built_for_python']}"
+        if built_for
+        else "no compiled parts"
+    )
+    before.append(
+        f"torch-fl-core {core['version'] or 'not installed by pip'} ({fits}; HAL ABI {core['hal_abi']})"
+    )
     if torch["installed"]:
         before.append(f"              core for this torch: {torch['core_for_it']}")
     for name, version in diagnosis.versions.items():
@@ -246,7 +267,9 @@ def text_parts(diagnosis: Diagnosis) -> tuple[list[str], list[str]]:
     if torch.get("other_plugins"):
         before.append(f"other device plugins of torch: {', '.join(torch['other_plugins'])}")
     after = ["environment:"]
-    after += [f"  {name}={value}" for name, value in diagnosis.environment.items()] or ["  no variable of torch-fl is set"]
+    after += [f"  {name}={value}" for name, value in diagnosis.environment.items()] or [
+        "  no variable of torch-fl is set"
+    ]
     for title, entries in (("notes", diagnosis.notes), ("problems", diagnosis.problems)):
         if entries:
             after += ["", f"{title}:", *(f"  - {entry}" for entry in entries)]
@@ -256,7 +279,9 @@ def text_parts(diagnosis: Diagnosis) -> tuple[list[str], list[str]]:
 
 
 def _backend_lines(backend: dict[str, Any]) -> list[str]:
-    package = f" ({backend['package']} {backend['version'] or ''})".replace(" )", ")") if backend["package"] else ""
+    package = (
+        f" ({backend['package']} {backend['version'] or ''})".replace(" )", ")") if backend["package"] else ""
+    )
     state = backend["state"] + (f": {backend['reason']}" if backend["reason"] else "")
     lines = [f"  {backend['name']}{package}: {state}"]
     for key, value in backend["library_says"].items():
@@ -268,14 +293,20 @@ def device_lines(backend: dict[str, Any]) -> list[str]:
     """Return one line for each device of a backend: its index if it is in use, name, memory."""
     lines = []
     for offset, device in enumerate(backend["devices"]):
-        index = f"flagos:{backend['first_device'] + offset}" if backend["state"] == State.SELECTED.value else "unused"
+        index = (
+            f"flagos:{backend['first_device'] + offset}"
+            if backend["state"] == State.SELECTED.value
+            else "unused"
+        )
         lines.append(f"{index}: {device['name']}, {device['total_memory'] / (1 << 30):.1f} GiB")
     return lines
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the diagnosis; 1 if there are problems."""
-    parser = argparse.ArgumentParser(prog="torch_fl.doctor", description="What this environment can do, and what is wrong.")
+    parser = argparse.ArgumentParser(
+        prog="torch_fl.doctor", description="What this environment can do, and what is wrong."
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     diagnosis = diagnose()

@@ -1,4 +1,5 @@
-"""Whether a job can start in this environment: the doctor's findings as a list of checks that pass or fail."""
+"""Whether a job can start in this environment: the doctor's findings as a list of checks that pass or
+fail."""
 
 from __future__ import annotations
 
@@ -55,11 +56,17 @@ def _import(diagnosis: Diagnosis) -> Check:
     if seen["failure"]:
         return Check(name, False, seen["failure"])
     free = seen["owner"] in ("privateuseone", "flagos")
-    return Check(name, free, "yes" if free else f"the device {seen['owner']!r} of another plugin holds PrivateUse1")
+    return Check(
+        name, free, "yes" if free else f"the device {seen['owner']!r} of another plugin holds PrivateUse1"
+    )
 
 
 def _environment(diagnosis: Diagnosis) -> Check:
-    bad = [problem for problem in diagnosis.problems if "environment variable" in problem or "FLAGOS_BACKENDS=" in problem]
+    bad = [
+        problem
+        for problem in diagnosis.problems
+        if "environment variable" in problem or "FLAGOS_BACKENDS=" in problem
+    ]
     set_variables = ", ".join(f"{name}={value}" for name, value in diagnosis.environment.items())
     return Check("environment variables", not bad, "; ".join(bad) or set_variables or "none set")
 
@@ -72,7 +79,9 @@ def _devices(diagnosis: Diagnosis, backend: str | None, wanted: int) -> Check:
         return Check(name, False, f"no backend {backend!r} is installed; installed: {installed}")
     there = sum(found["device_count"] for found in chosen)
     states = "; ".join(
-        f"{found['name']}: {found['device_count']}" if found["device_count"] else f"{found['name']}: {found['state']}"
+        f"{found['name']}: {found['device_count']}"
+        if found["device_count"]
+        else f"{found['name']}: {found['state']}"
         for found in chosen
     )
     return Check(name, there >= wanted, states)

@@ -1,4 +1,5 @@
-"""The reference backend, which core carries: devices emulated in host memory, through the same HAL as any other."""
+"""The reference backend, which core carries: devices emulated in host memory, through the same HAL as any
+other."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ class BackendSpec:
     built_for_abi: tuple[int, int] = (1, 0)
     """Version of hal.h that the library was compiled with."""
     probe_paths: tuple[str, ...] = ()
-    """Glob patterns of device nodes. Where none exists the library is not opened unless FLAGOS_BACKENDS names the backend."""
+    """Glob patterns of device nodes. Where none exists the library is not opened unless FLAGOS_BACKENDS names
+    the backend."""
     aliases: tuple[str, ...] = ()
     """Other names accepted in FLAGOS_BACKENDS."""
     emulated: bool = False
@@ -48,5 +49,5 @@ class BackendSpec:
         for name in (self.name, *self.aliases):
             if not _NAME.fullmatch(name):
                 raise BackendError(
-                    f"flagos: {name!r} is no backend name: use lower-case letters, digits and '_', a letter first"
+                    f"flagos: {name!r} is no backend name: lower-case letters, digits and '_', a letter first"
                 )

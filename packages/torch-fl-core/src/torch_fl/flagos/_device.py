@@ -9,12 +9,14 @@ from ._properties import DeviceProperties, from_native
 
 
 def is_available() -> bool:
-    """Return whether there is a device. Never raises, starts no emulated backend that the program did not ask for."""
+    """Return whether there is a device. Never raises, starts no emulated backend that the program did not ask
+    for."""
     return device_count() > 0
 
 
 def device_count() -> int:
-    """Return the number of devices; 0 where a backend cannot be used (torch_fl.report() tells why). Never raises.
+    """Return the number of devices; 0 where a backend cannot be used (torch_fl.report() tells why). Never
+    raises.
 
     Emulated devices count once the program has imported torch_fl, named them in FLAGOS_BACKENDS or used one.
     """
@@ -29,8 +31,8 @@ def is_initialized() -> bool:
 def init() -> None:
     """Open the backends now rather than at the first use; a second call does nothing.
 
-    Raises: BackendError listing every candidate with its reason if none has a device; RuntimeError in a forked child whose
-        parent has used a device.
+    Raises: BackendError listing every candidate with its reason if none has a device; RuntimeError in a
+        forked child whose parent has used a device.
     """
     native.devices.activate()
 
@@ -41,7 +43,8 @@ def _lazy_init() -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    """Return whether this is a forked child whose parent had opened the backends, so that devices cannot be used here."""
+    """Return whether this is a forked child whose parent had opened the backends, so that devices cannot be
+    used here."""
     return bool(native.devices.in_bad_fork())
 
 
@@ -89,7 +92,8 @@ class device:
 
 
 class device_of(device):
-    """A `with` block in which the device of a tensor or storage is current; for one of another type nothing changes."""
+    """A `with` block in which the device of a tensor or storage is current; for one of another type nothing
+    changes."""
 
     def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
         super().__init__(obj.get_device() if obj.device.type == DEVICE else -1)
@@ -122,7 +126,8 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int] | None:
 
 
 def get_arch_list() -> list[str]:
-    """Return the compiler's names of the present devices' architectures, sorted, each once; [] where none is told.
+    """Return the compiler's names of the present devices' architectures, sorted, each once; [] where none is
+    told.
 
     Kernels are compiled for the devices that are there, so that this is what they are compiled for.
     """
@@ -150,7 +155,8 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     """Return whether bfloat16 can be used on the current device.
 
     Args:
-        including_emulation: also where the device does not compute on it: another source then serves the operators.
+        including_emulation: also where the device does not compute on it: another source then serves the
+            operators.
             False: only where the backend tells that the hardware does.
     """
     if not is_available():

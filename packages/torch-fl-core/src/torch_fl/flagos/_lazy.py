@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any
 
 import torch
+
 from torch_fl_base import _native
 from torch_fl_base.spec import BackendError
 
 DEVICE = "flagos"
-DeviceLike = Union[torch.device, str, int, None]
+DeviceLike = torch.device | str | int | None
 """What names a device: an index, "flagos:1", torch.device; None and "flagos" mean the current one."""
 
 native: Any = _native.load()
@@ -27,7 +28,9 @@ def index_of(device: DeviceLike = None) -> int:
     if isinstance(device, str):
         device = torch.device(device)
     if not isinstance(device, torch.device):
-        raise TypeError(f"flagos: a device is a torch.device, a string or an index, not {type(device).__name__}")
+        raise TypeError(
+            f"flagos: a device is a torch.device, a string or an index, not {type(device).__name__}"
+        )
     if device.type != DEVICE:
         raise ValueError(f"flagos: expected a flagos device, got {device}")
     return int(native.devices.current_device()) if device.index is None else device.index
@@ -42,5 +45,7 @@ def valid_index(device: DeviceLike = None) -> int:
     count = int(native.devices.activate())
     if not 0 <= index < count:
         devices = "1 device" if count == 1 else f"{count} devices"
-        raise BackendError(f"flagos: device index {index} is out of range: there {'is' if count == 1 else 'are'} {devices}")
+        raise BackendError(
+            f"flagos: device index {index} is out of range: there {'is' if count == 1 else 'are'} {devices}"
+        )
     return index

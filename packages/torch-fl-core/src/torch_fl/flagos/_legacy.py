@@ -1,6 +1,8 @@
-"""The old tensor and storage types (`torch.flagos.FloatTensor`, `torch.flagos.FloatStorage`, …) as torch.cuda has them.
+"""The old tensor and storage types (`torch.flagos.FloatTensor`, `torch.flagos.FloatStorage`, …) as torch.cuda
+has them.
 
-Made from one table: torch itself knows the types of a renamed device by their names only (`tensor.type("torch.flagos.…")`).
+Made from one table: torch itself knows the types of a renamed device by their names only
+    (`tensor.type("torch.flagos.…")`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _STORAGES = {name.replace("Tensor", "Storage"): dtype for name, dtype in _TENSOR
 
 
 class _TensorType(type):
-    """The type of the tensor types: they make tensors, tell whether something is one, and have no instances."""
+    """The type of the tensor types: they make tensors, tell whether something is one, and have no
+    instances."""
 
     dtype: torch.dtype
 
@@ -39,7 +42,11 @@ class _TensorType(type):
         return torch.empty(0, dtype=cls.dtype, device=DEVICE).new(*arguments)
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, torch.Tensor) and instance.device.type == DEVICE and instance.dtype == cls.dtype
+        return (
+            isinstance(instance, torch.Tensor)
+            and instance.device.type == DEVICE
+            and instance.dtype == cls.dtype
+        )
 
     def __repr__(cls) -> str:
         return f"<class '{cls.__name__}'>"
@@ -50,7 +57,13 @@ def tensor_types() -> dict[str, type]:
     types = {}
     for name, dtype in _TENSORS.items():
         # tensor.type(T) reads the name of the C type object, which is what is given here, dots and all.
-        members = {"dtype": dtype, "is_flagos": True, "is_cuda": False, "is_sparse": False, "layout": torch.strided}
+        members = {
+            "dtype": dtype,
+            "is_flagos": True,
+            "is_cuda": False,
+            "is_sparse": False,
+            "layout": torch.strided,
+        }
         types[name] = _TensorType(f"torch.{DEVICE}.{name}", (), {"__module__": f"torch.{DEVICE}", **members})
     return types
 

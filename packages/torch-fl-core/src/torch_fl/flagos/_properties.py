@@ -12,7 +12,8 @@ import torch
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What a backend tells of one device, in torch.cuda's names; None is what it does not tell, never a guess."""
+    """What a backend tells of one device, in torch.cuda's names; None is what it does not tell, never a
+    guess."""
 
     name: str
     """The vendor's name of the device."""

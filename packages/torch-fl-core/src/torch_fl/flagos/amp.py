@@ -15,7 +15,9 @@ __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 class autocast(torch.amp.autocast):  # type: ignore[misc]
     """The same as torch.autocast("flagos", …); float16 by default, as on other accelerators."""
 
-    def __init__(self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True) -> None:
+    def __init__(
+        self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True
+    ) -> None:
         super().__init__(DEVICE, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 

@@ -1,10 +1,12 @@
-"""Memory of the device: the caching allocator's numbers and controls, in torch.cuda's names and torch.cuda's stats keys.
+"""Memory of the device: the caching allocator's numbers and controls, in torch.cuda's names and torch.cuda's
+stats keys.
 
-All of it answers before the first use of a device too: the numbers are then empty or 0, and nothing is started.
+Before the first use of a device all of it answers too: the numbers are then empty or 0.
 """
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from typing import Any, Literal
 import torch
 
 from ._lazy import DeviceLike, index_of, native, valid_index
+
 
 def _flat(nested: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in nested.items():
@@ -24,7 +27,8 @@ def _flat(nested: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
 
 
 def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
-    """Return the allocator's statistics of a device as nested dicts; empty before the first use of a device."""
+    """Return the allocator's statistics of a device as nested dicts; empty before the first use of a
+    device."""
     if not native.devices.activated():
         return {}
     return dict(native.memory.stats(valid_index(device)))
@@ -33,9 +37,10 @@ def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
 def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
     """Return the allocator's statistics of a device, sorted by key; empty before the first use of a device.
 
-    Keys are `<statistic>.<all|large_pool|small_pool>.<current|peak|allocated|freed>` for allocation, segment, active,
-    inactive_split (counts) and allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes, requested_bytes; and
-    num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free, max_split_size.
+    Keys are `<statistic>.<all|large_pool|small_pool>.<current|peak|allocated|freed>` for allocation, segment,
+    active, inactive_split (counts) and allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes,
+    requested_bytes; and num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free,
+    max_split_size.
     """
     return dict(sorted(_flat(memory_stats_as_nested_dict(device))))
 
@@ -46,7 +51,8 @@ def memory_allocated(device: DeviceLike = None) -> int:
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
-    """Return the most bytes that tensors occupied at once since the start or the last reset_peak_memory_stats."""
+    """Return the most bytes that tensors occupied at once since the start or the last
+    reset_peak_memory_stats."""
     return _statistic("allocated_bytes", "peak", device)
 
 
@@ -56,7 +62,8 @@ def memory_reserved(device: DeviceLike = None) -> int:
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
-    """Return the most bytes that the allocator held at once since the start or the last reset_peak_memory_stats."""
+    """Return the most bytes that the allocator held at once since the start or the last
+    reset_peak_memory_stats."""
     return _statistic("reserved_bytes", "peak", device)
 
 
@@ -78,7 +85,8 @@ def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    """Return (free, total) bytes of a device, as the backend counts them: all processes, and what the allocator holds."""
+    """Return (free, total) bytes of a device, as the backend counts them: all processes, and what the
+    allocator holds."""
     free, total = native.memory.info(valid_index(device))
     return int(free), int(total)
 
@@ -90,7 +98,8 @@ def empty_cache() -> None:
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
-    """Limit what this process may hold on a device to a fraction of its memory; more is an out-of-memory error.
+    """Limit what this process may hold on a device to a fraction of its memory; more is an out-of-memory
+    error.
 
     Raises: ValueError for a fraction outside [0, 1]; BackendError if there is no such device.
     """
@@ -105,7 +114,8 @@ def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
 
 
 def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.Stream | None = None) -> int:
-    """Return the address of `size` bytes for use on `stream` (by default the current one), for other libraries.
+    """Return the address of `size` bytes for use on `stream` (by default the current one), for other
+    libraries.
 
     Owns: the caller, until caching_allocator_delete.
     Raises: torch.OutOfMemoryError; ValueError for a negative size; BackendError if there is no such device.
@@ -122,34 +132,53 @@ def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.
 def caching_allocator_delete(mem_ptr: int) -> None:
     """Give back what caching_allocator_alloc gave.
 
-    Raises: BackendError for an address that it did not give.
+    Raises: ValueError for an address that it did not give.
     """
     native.memory.release(mem_ptr)
 
 
 def get_allocator_backend() -> str:
-    """Return "caching", or "direct" where FLAGOS_ALLOCATOR says so."""
-    from torch_fl_base import _env
+    """Return "caching", or "direct" where FLAGOS_ALLOCATOR or caching_allocator_enable(False) says so."""
+    return str(native.memory.mode())
 
-    return _env.ALLOCATOR.read()
+
+def caching_allocator_enable(value: bool = True) -> None:
+    """Let later allocations go through the cache (True), or each to the backend (False), to find faults that
+    it hides."""
+    native.memory.set_mode("caching" if value else "direct")
+
+
+@contextlib.contextmanager
+def caching_allocator_disabled() -> Iterator[None]:
+    """Ask the backend for every block within a `with` block; afterwards the mode is as it was."""
+    before = native.memory.mode()
+    native.memory.set_mode("direct")
+    try:
+        yield
+    finally:
+        native.memory.set_mode(before)
 
 
 def memory_snapshot() -> list[dict[str, Any]]:
-    """Return every segment that the allocator holds, on all devices, each with its blocks; the keys are torch.cuda's.
+    """Return every segment that the allocator holds, on all devices, each with its blocks; the keys are
+    torch.cuda's.
 
-    A segment has device, address, total_size, allocated_size, active_size, stream, segment_type ("small", "large") and
-    blocks; a block has address, size, requested_size and state ("active_allocated", "active_pending_free", "inactive").
+    A segment has device, address, total_size, allocated_size, active_size, stream, segment_type ("small",
+    "large") and blocks; a block has address, size, requested_size and state ("active_allocated",
+    "active_pending_free", "inactive").
     """
     return list(native.memory.snapshot()) if native.devices.activated() else []
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-    """Return the statistics of the allocator of pinned host memory as nested dicts; empty before the first use."""
+    """Return the statistics of the allocator of pinned host memory as nested dicts; empty before the first
+    use."""
     return dict(native.memory.host_stats()) if native.devices.activated() else {}
 
 
 def host_memory_stats() -> dict[str, Any]:
-    """Return the statistics of the allocator of pinned host memory, sorted by key; empty before the first use."""
+    """Return the statistics of the allocator of pinned host memory, sorted by key; empty before the first
+    use."""
     return dict(sorted(_flat(host_memory_stats_as_nested_dict())))
 
 
@@ -213,13 +242,17 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
         for pool in pools:
             values = stats[key][pool]
             name = label if pool == "all" else f"  {pool.replace('_', ' ')}"
-            rows.append([name, *(_amount(values[m], is_bytes) for m in ("current", "peak", "allocated", "freed"))])
+            rows.append(
+                [name, *(_amount(values[m], is_bytes) for m in ("current", "peak", "allocated", "freed"))]
+            )
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = [f"{row[0]:<{widths[0]}}" + "".join(f"  {row[c]:>{widths[c]}}" for c in range(1, 5)) for row in rows]
+    lines = [
+        f"{row[0]:<{widths[0]}}" + "".join(f"  {row[c]:>{widths[c]}}" for c in range(1, 5)) for row in rows
+    ]
     free, total = mem_get_info(index)
     head = [
         f"Memory of flagos:{index}: {_amount(free, True)} free of {_amount(total, True)}",
-        f"Out-of-memory errors: {stats['num_ooms']}; retries after freeing the cache: {stats['num_alloc_retries']}",
+        f"Out-of-memory errors: {stats['num_ooms']}; retries with empty cache: {stats['num_alloc_retries']}",
     ]
     rule = "-" * len(lines[0])
     return "\n".join([*head, rule, lines[0], rule, *lines[1:], rule])
@@ -230,23 +263,24 @@ def _record_memory_history(
     context: Literal["state", "alloc", "all"] | None = "all",
     stacks: Literal["python", "all"] = "python",
     max_entries: int = sys.maxsize,
+    device: DeviceLike = None,
     clear_history: bool = False,
 ) -> None:
-    """Record allocations and frees for _snapshot from now on; the arguments are those of torch.cuda.memory.
+    """Record allocations and frees of all devices from now on, for _snapshot; `enabled` None stops.
 
     Args:
-        enabled: "all" keeps the last `max_entries` actions, "state" only the call stacks of live blocks, None stops.
-        context: for what call stacks are taken: live blocks ("state"), also allocations in the history ("alloc"),
-            also frees ("all"), nothing (None).
-        stacks: "python" frames, or "all" to have C++ frames too.
-        max_entries: length of the history of each device.
-        clear_history: forget what was recorded so far.
+        enabled: "all" keeps the last `max_entries` actions; "state" only where the live blocks came from.
+        context: for which of them the place in the program is kept.
+        stacks: "python"; "all" is accepted, the C++ frames are not recorded.
+        device: accepted as torch.cuda's; the record covers all devices.
+        clear_history: forget what was recorded before.
     """
     native.memory.record_history(enabled, context, stacks, max_entries, clear_history)
 
 
 def _snapshot(device: DeviceLike = None) -> dict[str, Any]:
-    """Return the segments and the recorded history, as torch.cuda.memory._snapshot."""
+    """Return the segments and the recorded history of all devices, with the keys of
+    torch.cuda.memory._snapshot."""
     native.devices.activate()
     return {"segments": memory_snapshot(), "device_traces": native.memory.history()}
 
@@ -255,4 +289,3 @@ def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
     """Write _snapshot to a pickle file, to be shown by PyTorch's memory viewer."""
     with open(filename, "wb") as file:
         pickle.dump(_snapshot(), file)
-

@@ -1,4 +1,5 @@
-"""Streams and events: torch.Stream and torch.Event of the device `flagos`, with what torch.cuda's offer besides."""
+"""Streams and events: torch.Stream and torch.Event of the device `flagos`, with what torch.cuda's offer
+besides."""
 
 from __future__ import annotations
 
@@ -21,9 +22,14 @@ class Event(torch.Event):
     Raises: NotImplementedError for interprocess=True.
     """
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Event:
+    def __new__(
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> Event:
+        """Make an event; see the class."""
         if interprocess:
-            raise NotImplementedError("flagos: events cannot be shared between processes; make it with interprocess=False")
+            raise NotImplementedError(
+                "flagos: events cannot be shared between processes; make it with interprocess=False"
+            )
         return super().__new__(cls, DEVICE, enable_timing=enable_timing, blocking=blocking)
 
     def record(self, stream: torch.Stream | None = None) -> None:
@@ -46,6 +52,7 @@ class Stream(torch.Stream):
     """
 
     def __new__(cls, device: DeviceLike = None, priority: int = 0, **existing: Any) -> Stream:
+        """Make a stream, or name an existing one; see the class."""
         if "stream_id" in existing:
             existing.setdefault("device_type", _DEVICE_TYPE)
             return super().__new__(cls, priority=priority, **existing)
@@ -54,11 +61,13 @@ class Stream(torch.Stream):
         return super().__new__(cls, torch.device(DEVICE, valid_index(device)), priority=priority)
 
     def wait_event(self, event: torch.Event) -> None:
-        """Make work queued here from now on wait for the event as last recorded; queued, the host does not wait."""
+        """Make work queued here from now on wait for the event as last recorded; queued, the host does not
+        wait."""
         event.wait(self)
 
     def wait_stream(self, stream: torch.Stream) -> None:
-        """Make work queued here from now on wait for what is queued on `stream` now; the host does not wait."""
+        """Make work queued here from now on wait for what is queued on `stream` now; the host does not
+        wait."""
         self.wait_event(stream.record_event())
 
     def record_event(self, event: torch.Event | None = None) -> torch.Event:
@@ -102,6 +111,7 @@ class ExternalStream(Stream):
     """
 
     def __new__(cls, stream_ptr: int, device: DeviceLike = None) -> ExternalStream:
+        """Name a stream that was made elsewhere; see the class."""
         stream_id, index = native.streams.external_stream(stream_ptr, valid_index(device))
         stream = super().__new__(cls, stream_id=stream_id, device_index=index)
         assert isinstance(stream, ExternalStream)
