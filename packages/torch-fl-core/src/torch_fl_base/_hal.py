@@ -121,6 +121,8 @@ class Hal:
     ) -> None:
         self.name = name
         self.path = path
+        self.query: Callable[..., int] | None = None
+        """The library's flagos_hal_query, with the table as an address; None where the tables came otherwise."""
         self.abi = abi
         """The version that the library was compiled with."""
         self._has = has
@@ -270,14 +272,16 @@ def load(name: str, path: str | os.PathLike[str], *, private_copy: bool = False)
             f"flagos: backend '{name}': '{shown}' cannot be loaded: {error}.{advice}",
         ) from error
     try:
-        query = library.flagos_hal_query
+        query = ctypes.cast(library.flagos_hal_query, query_prototype())
     except AttributeError:
         raise HalLoadError(
             "NoEntryPoint",
             f"flagos: backend '{name}': '{shown}' does not export flagos_hal_query, so it is not a HAL library, or was linked "
             f"without that export. `nm -D --defined-only` on it must list the symbol.{_ADVICE}",
         ) from None
-    return negotiate(name, shown, query)
+    hal = negotiate(name, shown, query)
+    hal.query = query
+    return hal
 
 
 _DETAILS = "Details: python -m torch_fl.doctor"

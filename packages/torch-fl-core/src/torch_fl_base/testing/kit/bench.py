@@ -6,8 +6,9 @@ import ctypes
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from torch_fl_base._hal import Detail, Hal, Outcome, bind, new_structure
+from torch_fl_base._hal import Detail, Hal, bind
 from torch_fl_base._hal_header import header
+from torch_fl_base._hal_types import new_structure, status_name
 from torch_fl_base.testing.kit.checks import equal, expect, one_of, same_bytes, skip
 from torch_fl_base.testing.kit.gate import Gate, shut_gate
 from torch_fl_base.testing.kit.quirks import Quirks
@@ -55,6 +56,8 @@ class Bench:
     def __init__(self, hal: Hal, quirks: Quirks) -> None:
         self.hal = hal
         self.quirks = quirks
+        self.leaves_initialised = False
+        """Set by an isolated test that ends without shutdown."""
         self._releases: list[Callable[[], None]] = []
         self._kept: list[Any] = []
 
@@ -190,7 +193,9 @@ class Bench:
 
     # ------------------------------------------------------------------------------------------ failures ----
 
-    def refuses(self, status: str | Iterable[str], qualified: str, *inputs: Any, keeps_outputs: bool = True) -> str:
+    def refuses(
+        self, status: str | Iterable[str], qualified: str, *inputs: Any, keeps_outputs: bool = True
+    ) -> str:
         """Fail unless a call ends with `status` (one of them), as a failure should: outputs untouched, detail complete.
 
         NOT_READY and the UNSUPPORTED of an absent function leave no detail, which is checked too.
@@ -204,7 +209,7 @@ class Bench:
         present = self.hal.has(qualified)
         before = self.detail()
         number = self.hal.function(qualified)(*arguments)
-        found = Outcome(next((name for name, (n, _) in header().statuses.items() if n == number), "?"), None).status
+        found = status_name(number)
         call = f"{qualified}({', '.join(_show(value) for value in inputs)})"
         one_of(found, wanted, f"the status of {call}")
         if keeps_outputs:

@@ -95,14 +95,18 @@ def equal(found: object, wanted: object, what: str) -> None:
 def one_of(found: object, wanted: Sequence[object], what: str) -> None:
     """Fail unless `found` is one of `wanted`; says all."""
     if found not in wanted:
-        raise AssertionError(f"{what} is {_short(found)}, expected {' or '.join(_short(value) for value in wanted)}")
+        raise AssertionError(
+            f"{what} is {_short(found)}, expected {' or '.join(_short(value) for value in wanted)}"
+        )
 
 
 def same_bytes(found: bytes, wanted: bytes, what: str) -> None:
     """Fail unless both are equal; names the first byte that differs."""
     equal(len(found), len(wanted), f"the length of {what}")
     if found != wanted:
-        at = next(index for index, (left, right) in enumerate(zip(found, wanted, strict=True)) if left != right)
+        at = next(
+            index for index, (left, right) in enumerate(zip(found, wanted, strict=True)) if left != right
+        )
         raise AssertionError(f"{what}: byte {at} of {len(found)} is {found[at]}, expected {wanted[at]}")
 
 

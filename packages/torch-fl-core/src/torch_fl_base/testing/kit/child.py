@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,11 @@ class Target:
     layers: str | None = None
     """libflagos_hal_layers.so to open the library through, with validation; None: as it is."""
 
+    @staticmethod
+    def from_json(text: str) -> Target:
+        """Return what asdict and json.dumps made a text of."""
+        return Target(**json.loads(text))
+
     def quirks(self) -> Quirks:
         """Return the quirks; defaults if there is no file."""
         return load_quirks(Path(self.quirks_file)) if self.quirks_file else Quirks()
@@ -50,8 +55,11 @@ class Target:
         return load(name, self.library)
 
 
-def run_isolated(target: Target, module: str, name: str, case: dict[str, Any]) -> None:
-    """Run a test in a new process and raise here what it raised there, or what became of the process."""
+def run_isolated(target: Target, module: str, name: str, case: dict[str, Any]) -> Any:
+    """Run a test in a new process and raise here what it raised there, or what became of the process.
+
+    Returns: what the function returned, for functions that are no tests.
+    """
     function = getattr(importlib.import_module(module), name)
     environment = dict(os.environ)
     quirks = target.quirks()
@@ -59,37 +67,50 @@ def run_isolated(target: Target, module: str, name: str, case: dict[str, Any]) -
     maker = marks(function).environment
     if maker is not None:
         environment.update(maker(quirks, **case))
-    order = {"target": target.__dict__, "module": module, "name": name, "case": case, "path": sys.path}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    order = {"target": asdict(target), "module": module, "name": name, "case": case}
     with tempfile.TemporaryDirectory(prefix="flagos-conformance-") as folder:
         answer = Path(folder) / "answer.json"
         command = [sys.executable, "-X", "faulthandler", "-m", __name__, json.dumps(order), str(answer)]
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=LIMIT_S)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # its own session: the test's forks as well
-            output, _ = process.communicate()
-            raise AssertionError(f"the test did not end within {LIMIT_S:.0f} s\n{_tail(output)}") from None
+        returncode, output, in_time = _run(command, environment)
         result = json.loads(answer.read_text()) if answer.is_file() else {}
+    if not in_time:
+        raise AssertionError(f"the test did not end within {LIMIT_S:.0f} s\n{_tail(output)}")
     outcome = result.get("outcome")
-    if process.returncode < 0:
-        what = signal.Signals(-process.returncode).name
+    if returncode < 0:
+        what = signal.Signals(-returncode).name
         stage = "after the test, at exit" if outcome else "in the test"
         raise AssertionError(f"the process died of {what} {stage}\n{_tail(output)}")
     if outcome == "skipped":
         skip(result["message"])
-    if outcome != "passed" or process.returncode != 0:
-        message = result.get("message", f"the process ended with {process.returncode} before the test did")
+    if outcome != "passed" or returncode != 0:
+        message = result.get("message", f"the process ended with {returncode} before the test did")
         raise AssertionError(f"{message}\n{_tail(output)}".rstrip())
+    return result["value"]
+
+
+def _run(command: list[str], environment: dict[str, str]) -> tuple[int, bytes, bool]:
+    """Return the exit status, what was printed, and whether it ended in time."""
+    # A file, not a pipe: a grandchild that outlives the child would keep a pipe open, and reading would not end.
+    with tempfile.TemporaryFile() as printed:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        in_time = True
+        try:
+            process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            in_time = False
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # its own session: what it has forked as well
+        process.wait()
+        printed.seek(0)
+        return process.returncode, printed.read(), in_time
 
 
 def _tail(output: bytes) -> str:
@@ -97,7 +118,7 @@ def _tail(output: bytes) -> str:
     return "\n".join(f"    | {line}" for line in lines[-25:])
 
 
-def execute(order: dict[str, Any]) -> dict[str, str]:
+def execute(order: dict[str, Any]) -> dict[str, Any]:
     """Run the ordered test here and return its outcome."""
     function = getattr(importlib.import_module(order["module"]), order["name"])
     target = Target(**order["target"])
@@ -107,10 +128,10 @@ def execute(order: dict[str, Any]) -> dict[str, str]:
         if marks(function).initialised:
             hal.system.init()
         try:
-            function(bench, **order["case"])
+            value = function(bench, **order["case"])
         finally:
             bench.close()
-        if marks(function).initialised:
+        if marks(function).initialised and not bench.leaves_initialised:
             hal.system.shutdown()
     except Skipped as reason:
         return {"outcome": "skipped", "message": str(reason)}
@@ -118,13 +139,12 @@ def execute(order: dict[str, Any]) -> dict[str, str]:
         frames = traceback.extract_tb(error.__traceback__)
         places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
         return {"outcome": "failed", "message": f"{type(error).__name__}: {error} [{places}]"}
-    return {"outcome": "passed", "message": ""}
+    return {"outcome": "passed", "message": "", "value": value}
 
 
 def main() -> None:
     """Run as `python -m torch_fl_base.testing.kit.child <order> <answer file>`."""
     order = json.loads(sys.argv[1])
-    sys.path[:] = order["path"]
     faulthandler.dump_traceback_later(LIMIT_S - 2, exit=False)
     result = execute(order)
     Path(sys.argv[2]).write_text(json.dumps(result))

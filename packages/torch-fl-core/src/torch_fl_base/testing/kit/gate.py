@@ -31,6 +31,10 @@ class Semaphore:
         """Add one."""
         _libc.sem_post(ctypes.c_void_p(self.address))
 
+    def wait(self) -> None:
+        """Take one, waiting for it."""
+        _libc.sem_wait(ctypes.c_void_p(self.address))
+
     @property
     def value(self) -> int:
         """Posts not waited for yet."""

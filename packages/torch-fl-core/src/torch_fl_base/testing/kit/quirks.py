@@ -32,7 +32,9 @@ class Exemption:
         short = name.removeprefix("test_")
         plain = short.partition("[")[0]
         candidates = (short, plain, *requirements)
-        return any(fnmatch.fnmatchcase(candidate, _literal_brackets(self.pattern)) for candidate in candidates)
+        return any(
+            fnmatch.fnmatchcase(candidate, _literal_brackets(self.pattern)) for candidate in candidates
+        )
 
 
 def _literal_brackets(pattern: str) -> str:
@@ -70,7 +72,9 @@ class Quirks:
                 raise BackendError(f"flagos: quirks: the exemption {exemption.pattern!r} gives no reason")
         for exemption in self.expected_failures:
             if not exemption.issue:
-                raise BackendError(f"flagos: quirks: the expected failure {exemption.pattern!r} names no issue")
+                raise BackendError(
+                    f"flagos: quirks: the expected failure {exemption.pattern!r} names no issue"
+                )
 
 
 def load_quirks(path: Path) -> Quirks:

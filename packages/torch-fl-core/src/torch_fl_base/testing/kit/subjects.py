@@ -11,8 +11,8 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from torch_fl_base._hal import ctype, new_structure
 from torch_fl_base._hal_header import Function, header
+from torch_fl_base._hal_types import ctype, new_structure
 from torch_fl_base.testing.kit.bench import HOST_TO_DEVICE, Bench, constant
 from torch_fl_base.testing.kit.checks import skip
 from torch_fl_base.testing.kit.gate import SEM_POST, Semaphore
@@ -20,13 +20,13 @@ from torch_fl_base.testing.kit.gate import SEM_POST, Semaphore
 SIZE = 4096
 FUNCTIONS = tuple(function.qualified for function in header().functions())
 
-NEEDS_NO_INIT = ("system.init", "system.shutdown", "system.last_error", "system.info")
+NEEDS_NO_INIT = tuple(
+    function.qualified for function in header().functions() if function.before_init == "ANYTIME"
+)
 """Functions that work before init and after shutdown (GEN-03)."""
 
 RELEASING = tuple(
-    function.qualified
-    for function in header().functions()
-    if function.name in ("release", "release_async", "destroy", "unregister_range", "close_memory")
+    function.qualified for function in header().functions() if function.before_init == "RELEASE"
 )
 """Functions that are no-ops before init, after shutdown and in a forked child (GEN-03, GEN-04)."""
 
@@ -42,20 +42,23 @@ def handle_parameters(function: Function) -> list[int]:
 def input_names(qualified: str) -> list[str]:
     """Return the names of a function's inputs, in order."""
     parameters = header().function(qualified).parameters
-    return [parameter.name for parameter in parameters if not parameter.is_output or parameter.name.startswith("inout_")]
+    return [
+        parameter.name
+        for parameter in parameters
+        if not parameter.is_output or parameter.name.startswith("inout_")
+    ]
 
 
 def _recorded_event(bench: Bench, device: int, flags: int = 0) -> int:
     event = bench.event(device, flags)
     bench.hal.event.record(event, bench.default_stream(device))
+    bench.hal.device.synchronize(device)
     return event
 
 
 def _timed_pair(bench: Bench, device: int) -> list[Any]:
     timing = constant("EVENT_TIMING")
-    pair = [_recorded_event(bench, device, timing), _recorded_event(bench, device, timing)]
-    bench.hal.device.synchronize(device)
-    return pair
+    return [_recorded_event(bench, device, timing), _recorded_event(bench, device, timing)]
 
 
 def _other(bench: Bench, device: int) -> int:
@@ -72,7 +75,14 @@ def _peer_pair(bench: Bench, device: int) -> list[Any]:
 
 def _peer_copy(bench: Bench, device: int) -> list[Any]:
     other = _other(bench, device)
-    return [bench.stream(device), other, bench.allocate(SIZE, other), device, bench.allocate(SIZE, device), SIZE]
+    return [
+        bench.stream(device),
+        other,
+        bench.allocate(SIZE, other),
+        device,
+        bench.allocate(SIZE, device),
+        SIZE,
+    ]
 
 
 def _managed(bench: Bench, device: int) -> list[Any]:
@@ -172,7 +182,13 @@ _MAKERS: dict[str, Callable[[Bench, int], list[Any]]] = {
     "memory.allocate": lambda b, d: [d, SIZE],
     "memory.release": _to_release,
     "memory.copy": lambda b, d: [d, b.allocate(SIZE, d), b.host(SIZE).address, SIZE, HOST_TO_DEVICE],
-    "memory.copy_async": lambda b, d: [b.stream(d), b.allocate(SIZE, d), _pinned_source(b), SIZE, HOST_TO_DEVICE],
+    "memory.copy_async": lambda b, d: [
+        b.stream(d),
+        b.allocate(SIZE, d),
+        _pinned_source(b),
+        SIZE,
+        HOST_TO_DEVICE,
+    ],
     "memory.fill": lambda b, d: [d, b.allocate(SIZE, d), 1, SIZE],
     "memory.fill_async": lambda b, d: [b.stream(d), b.allocate(SIZE, d), 1, SIZE],
     "memory.pointer_info": lambda b, d: [b.allocate(SIZE, d)],
@@ -227,7 +243,13 @@ def arguments(bench: Bench, qualified: str, device: int = 0) -> list[Any]:
     """Return valid inputs for a function on `device`. Skips where the library or the machine lacks what it takes."""
     bench.requires(qualified.partition(".")[0])
     bench.requires(qualified)
-    if qualified not in ("device.count", "system.init", "system.shutdown", "system.info", "system.last_error"):
+    if qualified not in (
+        "device.count",
+        "system.init",
+        "system.shutdown",
+        "system.info",
+        "system.last_error",
+    ):
         bench.requires_devices(device + 1)
     return _MAKERS[qualified](bench, device)
 
@@ -276,5 +298,9 @@ def placeholders(qualified: str) -> list[Any]:
         elif kind.pointers and not parameter.is_output:
             values.append(scratch)
         else:
-            values.append({"size": SIZE, "kind": HOST_TO_DEVICE, "access": constant("ACCESS_READ")}.get(parameter.name, 0))
+            values.append(
+                {"size": SIZE, "kind": HOST_TO_DEVICE, "access": constant("ACCESS_READ")}.get(
+                    parameter.name, 0
+                )
+            )
     return values
