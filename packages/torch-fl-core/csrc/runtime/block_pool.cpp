@@ -97,6 +97,17 @@ Block* FreeBlocks::find(size_t size, size_t most) const noexcept {
   return nullptr;
 }
 
+Block* FreeBlocks::findExact(size_t size) const noexcept {
+  Block* block = heads_[listOf(size)];
+  while (block != nullptr && block->size != size) block = block->free_next;
+  return block;
+}
+
+Block* FreeBlocks::any() const noexcept {
+  const size_t list = firstFrom(0);
+  return list == kNone ? nullptr : heads_[list];
+}
+
 Block* BlockObjects::make() {
   if (unused_ == nullptr) {
     slabs_.push_back(std::make_unique<Block[]>(kSlab));
@@ -116,7 +127,7 @@ void BlockObjects::discard(Block* block) noexcept {
   block->previous = block->next = block->free_previous = nullptr;
   block->segment = nullptr;
   block->pending = 0;
-  block->allocated = block->free = false;
+  block->allocated = block->free = block->recent = false;
   block->free_next = unused_;
   unused_ = block;
 }

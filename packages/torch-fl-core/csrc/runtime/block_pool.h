@@ -2,7 +2,9 @@
 // is called; a DeviceArena owns these objects and guards them with its mutex.
 //
 // A segment is one allocation of the HAL. It is cut into blocks that lie end to end, linked by address. A block is
-// allocated, pending (freed, but work on other streams may still use it) or free. Two free blocks are never neighbours.
+// allocated, pending (freed, but work on other streams may still use it) or free. A free block is at first `recent`: it keeps its
+// size, to serve the next request for exactly that, which is the usual one. As soon as a request finds no such block, all recent ones
+// are joined with their free neighbours, so that of the other free blocks no two are neighbours, and the best fit is taken.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -74,7 +76,8 @@ struct Block {
   std::unique_ptr<BlockExtra> extra;
   uint32_t pending = 0;  // events that must be reached before the block is free
   bool allocated = false;
-  bool free = false;  // in a free list
+  bool free = false;    // in a free list
+  bool recent = false;  // free, and not yet joined with its neighbours
 
   bool isSplit() const noexcept { return previous != nullptr || next != nullptr; }
   BlockExtra& more() {
@@ -92,6 +95,8 @@ class FreeBlocks {
   void remove(Block* block) noexcept;
   // The smallest block of at least `size` bytes and at most `most`; null if there is none.
   Block* find(size_t size, size_t most) const noexcept;
+  Block* findExact(size_t size) const noexcept;
+  Block* any() const noexcept;
 
  private:
   size_t listOf(size_t size) const noexcept;
@@ -104,13 +109,24 @@ class FreeBlocks {
   std::array<uint64_t, 2> summary_{};  // a bit for each word of occupied_
 };
 
+// The free blocks of one stream in one size range.
+struct FreePool {
+  explicit FreePool(bool large) : joined(large), recent(large) {}
+  FreeBlocks joined;
+  FreeBlocks recent;
+  size_t recent_count = 0;
+};
+
 struct StreamPools {
   explicit StreamPools(c10::StreamId id) : stream(id) {}
-  FreeBlocks& of(bool is_large) noexcept { return is_large ? large : small; }
+  FreePool& of(bool is_large) noexcept { return is_large ? large : small; }
   const c10::StreamId stream;
-  FreeBlocks small{false};
-  FreeBlocks large{true};
+  FreePool small{false};
+  FreePool large{true};
 };
+
+// Joining is done under the arena's lock; more than these blocks are not left for one go.
+inline constexpr size_t kMaxRecent = 1024;
 
 // The Block objects of an arena: made in slabs, reused last in, first out, never given back.
 class BlockObjects {

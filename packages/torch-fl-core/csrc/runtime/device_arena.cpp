@@ -10,29 +10,15 @@ namespace flagos {
 
 namespace {
 
-using c10::CachingAllocator::StatArray;
-
 constexpr size_t kDensePools = 512;         // stream ids below it are found by index
 constexpr uint32_t kHitsBetweenPolls = 64;  // hits that may pass before finished events are looked for
 
-inline void increase(StatArray& stat, bool large, size_t amount) {
-  stat[0].increase(amount);
-  stat[large ? 2 : 1].increase(amount);
-}
-
-inline void decrease(StatArray& stat, bool large, size_t amount) {
-  stat[0].decrease(amount);
-  stat[large ? 2 : 1].decrease(amount);
-}
-
 }  // namespace
 
-DeviceArena::DeviceArena(const DeviceEntry& device) : device_(device) {
-  stats_.max_split_size = static_cast<int64_t>(kOversize);
-}
+DeviceArena::DeviceArena(const DeviceEntry& device) : device_(device) {}
 
 MemoryTotals DeviceArena::totals() const noexcept {
-  return {stats_.allocated_bytes[0].current, stats_.reserved_bytes[0].current};
+  return {counters_.allocated_bytes.current(), counters_.reserved_bytes.current()};
 }
 
 StreamPools& DeviceArena::poolsOf(c10::StreamId stream) {
@@ -50,21 +36,27 @@ StreamPools& DeviceArena::poolsOf(c10::StreamId stream) {
   return *pools;
 }
 
-void DeviceArena::addFree(Block* block) {
+void DeviceArena::addFree(Block* block, bool recent) {
   Segment& segment = *block->segment;
-  segment.pools->of(segment.large).insert(block);
+  FreePool& pool = segment.pools->of(segment.large);
+  (recent ? pool.recent : pool.joined).insert(block);
+  block->recent = recent;
+  pool.recent_count += recent;
   if (block->isSplit()) {
-    increase(stats_.inactive_split, segment.large, 1);
-    increase(stats_.inactive_split_bytes, segment.large, block->size);
+    counters_.inactive_split.increase(segment.large, 1);
+    counters_.inactive_split_bytes.increase(segment.large, block->size);
   }
 }
 
 void DeviceArena::takeFree(Block* block) {
   Segment& segment = *block->segment;
-  segment.pools->of(segment.large).remove(block);
+  FreePool& pool = segment.pools->of(segment.large);
+  (block->recent ? pool.recent : pool.joined).remove(block);
+  pool.recent_count -= block->recent;
+  block->recent = false;
   if (block->isSplit()) {
-    decrease(stats_.inactive_split, segment.large, 1);
-    decrease(stats_.inactive_split_bytes, segment.large, block->size);
+    counters_.inactive_split.decrease(segment.large, 1);
+    counters_.inactive_split_bytes.decrease(segment.large, block->size);
   }
 }
 
@@ -83,17 +75,17 @@ Block* DeviceArena::hand(Block* block, size_t bytes, const ContextPtr& context) 
     if (rest->next != nullptr) rest->next->previous = rest;
     block->next = rest;
     block->size = size;
-    addFree(rest);
+    addFree(rest, /*recent=*/false);
   }
   block->allocated = true;
   block->requested = bytes;
   const bool large = segment.large;
-  increase(stats_.allocation, large, 1);
-  increase(stats_.allocated_bytes, large, block->size);
-  increase(stats_.active, large, 1);
-  increase(stats_.active_bytes, large, block->size);
-  increase(stats_.requested_bytes, large, bytes);
-  if (C10_UNLIKELY(isOversize(size))) stats_.oversize_allocations.increase(1);
+  counters_.allocation.increase(large, 1);
+  counters_.allocated_bytes.increase(large, block->size);
+  counters_.active.increase(large, 1);
+  counters_.active_bytes.increase(large, block->size);
+  counters_.requested_bytes.increase(large, bytes);
+  if (C10_UNLIKELY(isOversize(size))) counters_.oversize_allocations.increase(1);
   if (C10_UNLIKELY(context != nullptr)) block->more().context = context;
   note(MemoryAction::Alloc, reinterpret_cast<size_t>(block->address), block->size, segment.pools->stream, context);
   return block;
@@ -101,11 +93,15 @@ Block* DeviceArena::hand(Block* block, size_t bytes, const ContextPtr& context) 
 
 Block* DeviceArena::takeCached(size_t bytes, c10::StreamId stream, MemoryTotals& totals, const ContextPtr& context) {
   const size_t size = blockSizeFor(bytes);
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<SpinLock> lock(mutex_);
   TORCH_CHECK(!closed_, "flagos: memory of flagos:", int(device_.index), " was asked for after shutdown.");
-  FreeBlocks& blocks = poolsOf(stream).of(!isSmall(size));
-  Block* block = blocks.find(size, largestUsefulBlock(size));
-  if (block == nullptr) return nullptr;
+  FreePool& pool = poolsOf(stream).of(!isSmall(size));
+  Block* block = pool.recent.findExact(size);
+  if (C10_UNLIKELY(block == nullptr)) {
+    if (pool.recent_count != 0) joinRecent(pool);
+    block = pool.joined.find(size, largestUsefulBlock(size));
+    if (block == nullptr) return nullptr;
+  }
   takeFree(block);
   hand(block, bytes, context);
   totals = this->totals();
@@ -127,8 +123,8 @@ Block* DeviceArena::allocate(size_t bytes, c10::StreamId stream, MemoryTotals& t
   return allocateSlowly(bytes, stream, totals, std::move(context));
 }
 
-// Joins `neighbour`, which is free and beside `block`, to `block`.
-void DeviceArena::merge(Block* block, Block* neighbour) {
+// Makes `neighbour`, which is free and beside `block`, part of `block`.
+void DeviceArena::absorb(Block* block, Block* neighbour) {
   takeFree(neighbour);
   if (neighbour == block->previous) {
     block->address = neighbour->address;
@@ -143,20 +139,45 @@ void DeviceArena::merge(Block* block, Block* neighbour) {
   objects_.discard(neighbour);
 }
 
+// Joins a block that is in no list with its free neighbours and puts it among the joined ones. A neighbour that is recent is left:
+// it will find this block when its turn comes.
+void DeviceArena::join(Block* block) {
+  if (Block* before = block->previous; before != nullptr && before->free && !before->recent) absorb(block, before);
+  if (Block* after = block->next; after != nullptr && after->free && !after->recent) absorb(block, after);
+  addFree(block, /*recent=*/false);
+}
+
+void DeviceArena::joinRecent(FreePool& pool) {
+  while (Block* block = pool.recent.any()) {
+    takeFree(block);
+    join(block);
+  }
+}
+
+void DeviceArena::joinAllRecent() {
+  const auto both = [this](StreamPools& pools) {
+    joinRecent(pools.small);
+    joinRecent(pools.large);
+  };
+  for (auto& pools : dense_pools_) {
+    if (pools) both(*pools);
+  }
+  for (auto& [stream, pools] : other_pools_) both(*pools);
+}
+
 // The block is used by nobody any more.
 void DeviceArena::finishFree(Block* block) {
   Segment& segment = *block->segment;
   const bool large = segment.large;
-  decrease(stats_.active, large, 1);
-  decrease(stats_.active_bytes, large, block->size);
-  decrease(stats_.requested_bytes, large, block->requested);
-  if (C10_UNLIKELY(isOversize(block->size))) stats_.oversize_allocations.decrease(1);
+  counters_.active.decrease(large, 1);
+  counters_.active_bytes.decrease(large, block->size);
+  counters_.requested_bytes.decrease(large, block->requested);
+  if (C10_UNLIKELY(isOversize(block->size))) counters_.oversize_allocations.decrease(1);
   note(MemoryAction::FreeCompleted, reinterpret_cast<size_t>(block->address), block->size, segment.pools->stream, nullptr);
   if (C10_UNLIKELY(block->extra != nullptr)) block->extra.reset();
   block->requested = 0;
-  if (block->previous != nullptr && block->previous->free) merge(block, block->previous);
-  if (block->next != nullptr && block->next->free) merge(block, block->next);
-  addFree(block);
+  if (C10_UNLIKELY(segment.pools->of(large).recent_count >= kMaxRecent)) return join(block);
+  addFree(block, /*recent=*/true);
 }
 
 void DeviceArena::release(Block* block, MemoryTotals& totals) noexcept {
@@ -164,11 +185,11 @@ void DeviceArena::release(Block* block, MemoryTotals& totals) noexcept {
   std::vector<c10::Stream> uses;
   bool direct;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<SpinLock> lock(mutex_);
     if (C10_UNLIKELY(closed_)) return;
     Segment& segment = *block->segment;
-    decrease(stats_.allocation, segment.large, 1);
-    decrease(stats_.allocated_bytes, segment.large, block->size);
+    counters_.allocation.decrease(segment.large, 1);
+    counters_.allocated_bytes.decrease(segment.large, block->size);
     block->allocated = false;
     note(MemoryAction::FreeRequested, reinterpret_cast<size_t>(block->address), block->size, segment.pools->stream,
          context);
@@ -182,7 +203,7 @@ void DeviceArena::release(Block* block, MemoryTotals& totals) noexcept {
   std::vector<PendingEvents::Token> finished;
   pending_.defer(block, uses, finished);
   if (finished.empty()) return;
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<SpinLock> lock(mutex_);
   for (PendingEvents::Token token : finished) {
     auto* done = static_cast<Block*>(token);
     if (--done->pending == 0) finishFree(done);
@@ -192,7 +213,7 @@ void DeviceArena::release(Block* block, MemoryTotals& totals) noexcept {
 std::exception_ptr DeviceArena::collect(PendingEvents::Mode mode) {
   PendingEvents::Result result = pending_.collect(mode);
   if (!result.finished.empty()) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<SpinLock> lock(mutex_);
     if (closed_) return result.error;
     for (PendingEvents::Token token : result.finished) {
       auto* block = static_cast<Block*>(token);
@@ -203,7 +224,7 @@ std::exception_ptr DeviceArena::collect(PendingEvents::Mode mode) {
 }
 
 void DeviceArena::recordUse(Block* block, c10::Stream stream) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<SpinLock> lock(mutex_);
   if (!block->allocated) return;
   if (stream.device_index() == device_.index && stream.id() == block->segment->pools->stream) return;
   std::vector<c10::Stream>& uses = block->more().uses;
@@ -221,12 +242,12 @@ Segment* DeviceArena::segmentOf(const void* pointer) const {
 }
 
 bool DeviceArena::contains(const void* pointer) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<SpinLock> lock(mutex_);
   return segmentOf(pointer) != nullptr;
 }
 
 Block* DeviceArena::blockAt(const void* pointer) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<SpinLock> lock(mutex_);
   Segment* segment = segmentOf(pointer);
   Block* block = segment == nullptr ? nullptr : segment->first;
   while (block != nullptr && block->address != pointer) block = block->next;
@@ -236,7 +257,7 @@ Block* DeviceArena::blockAt(const void* pointer) {
 bool DeviceArena::recordUse(const void* pointer, c10::Stream stream) {
   Block* block = nullptr;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<SpinLock> lock(mutex_);
     Segment* segment = segmentOf(pointer);
     if (segment == nullptr) return false;
     block = segment->first;

@@ -26,6 +26,8 @@
 #include "csrc/runtime/devices.h"
 #include "csrc/runtime/memory_history.h"
 #include "csrc/runtime/pending_events.h"
+#include "csrc/runtime/spin_lock.h"
+#include "csrc/runtime/tally.h"
 
 namespace flagos {
 
@@ -33,6 +35,25 @@ namespace flagos {
 struct MemoryTotals {
   int64_t allocated = 0;
   int64_t reserved = 0;
+};
+
+struct ArenaCounters {
+  Tally allocation;  // blocks
+  Tally allocated_bytes;
+  Tally active;  // blocks that are allocated, or freed but still in use on other streams
+  Tally active_bytes;
+  Tally requested_bytes;  // what active blocks were asked for
+  Tally inactive_split;   // free blocks that are not a whole segment
+  Tally inactive_split_bytes;
+  Tally segment;
+  Tally reserved_bytes;
+  c10::CachingAllocator::Stat oversize_allocations;
+  c10::CachingAllocator::Stat oversize_segments;
+  int64_t num_alloc_retries = 0;
+  int64_t num_ooms = 0;
+  int64_t num_sync_all_streams = 0;
+  int64_t num_device_alloc = 0;
+  int64_t num_device_free = 0;
 };
 
 class DeviceArena {
@@ -87,23 +108,26 @@ class DeviceArena {
   StreamPools& poolsOf(c10::StreamId stream);
   Block* hand(Block* block, size_t bytes, const ContextPtr& context);
   void finishFree(Block* block);
-  void addFree(Block* block);
+  void addFree(Block* block, bool recent);
   void takeFree(Block* block);
-  void merge(Block* block, Block* neighbour);
+  void join(Block* block);
+  void joinRecent(FreePool& pool);
+  void joinAllRecent();
+  void absorb(Block* block, Block* neighbour);
   void note(MemoryAction action, size_t address, size_t size, c10::StreamId stream, const ContextPtr& context);
   MemoryTotals totals() const noexcept;
   Segment* segmentOf(const void* pointer) const;
 
   const DeviceEntry& device_;
   std::mutex slow_mutex_;
-  std::mutex mutex_;
+  SpinLock mutex_;
   PendingEvents pending_;
   // The rest is guarded by mutex_.
   std::vector<std::unique_ptr<StreamPools>> dense_pools_;  // by stream id, for the ids that are small
   std::unordered_map<c10::StreamId, std::unique_ptr<StreamPools>> other_pools_;
   std::map<uintptr_t, std::unique_ptr<Segment>> segments_;
   BlockObjects objects_;
-  c10::CachingDeviceAllocator::DeviceStats stats_;
+  ArenaCounters counters_;
   TraceRing trace_;
   size_t reserving_ = 0;            // bytes that are being asked of the HAL now
   size_t limit_ = ~size_t{0};       // of reserved bytes

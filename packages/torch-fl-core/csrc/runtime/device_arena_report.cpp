@@ -10,19 +10,15 @@ namespace flagos {
 
 namespace {
 
-using c10::CachingAllocator::StatArray;
 using c10::CachingDeviceAllocator::DeviceStats;
 
-// The statistics that are kept for each pool; the fields that later minors added do not concern us.
 template <typename Function>
-void eachStat(DeviceStats& stats, Function function) {
-  for (StatArray* array :
-       {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split, &stats.allocated_bytes,
-        &stats.reserved_bytes, &stats.active_bytes, &stats.inactive_split_bytes, &stats.requested_bytes}) {
-    for (auto& stat : *array) function(stat);
+void eachTally(ArenaCounters& counters, Function function) {
+  for (Tally* tally :
+       {&counters.allocation, &counters.segment, &counters.active, &counters.inactive_split, &counters.allocated_bytes,
+        &counters.reserved_bytes, &counters.active_bytes, &counters.inactive_split_bytes, &counters.requested_bytes}) {
+    function(*tally);
   }
-  function(stats.oversize_allocations);
-  function(stats.oversize_segments);
 }
 
 const char* stateOf(const Block& block) {
@@ -32,24 +28,52 @@ const char* stateOf(const Block& block) {
 
 }  // namespace
 
+// By name, so that the fields which torch minors add or move do not matter.
 DeviceStats DeviceArena::stats() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return stats_;
+  ArenaCounters now;
+  {
+    std::lock_guard<SpinLock> lock(mutex_);
+    joinAllRecent();  // what is told does not depend on how much of the joining is still to be done
+    now = counters_;
+  }
+  DeviceStats out;
+  out.allocation = now.allocation.stats();
+  out.segment = now.segment.stats();
+  out.active = now.active.stats();
+  out.inactive_split = now.inactive_split.stats();
+  out.allocated_bytes = now.allocated_bytes.stats();
+  out.reserved_bytes = now.reserved_bytes.stats();
+  out.active_bytes = now.active_bytes.stats();
+  out.inactive_split_bytes = now.inactive_split_bytes.stats();
+  out.requested_bytes = now.requested_bytes.stats();
+  out.oversize_allocations = now.oversize_allocations;
+  out.oversize_segments = now.oversize_segments;
+  out.num_alloc_retries = now.num_alloc_retries;
+  out.num_ooms = now.num_ooms;
+  out.num_sync_all_streams = now.num_sync_all_streams;
+  out.num_device_alloc = now.num_device_alloc;
+  out.num_device_free = now.num_device_free;
+  out.max_split_size = static_cast<int64_t>(kOversize);
+  return out;
 }
 
 void DeviceArena::resetPeakStats() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  eachStat(stats_, [](auto& stat) { stat.reset_peak(); });
+  std::lock_guard<SpinLock> lock(mutex_);
+  eachTally(counters_, [](Tally& tally) { tally.resetPeak(); });
+  counters_.oversize_allocations.reset_peak();
+  counters_.oversize_segments.reset_peak();
 }
 
 void DeviceArena::resetAccumulatedStats() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  eachStat(stats_, [](auto& stat) { stat.reset_accumulated(); });
-  stats_.num_alloc_retries = 0;
-  stats_.num_ooms = 0;
-  stats_.num_sync_all_streams = 0;
-  stats_.num_device_alloc = 0;
-  stats_.num_device_free = 0;
+  std::lock_guard<SpinLock> lock(mutex_);
+  eachTally(counters_, [](Tally& tally) { tally.resetAccumulated(); });
+  counters_.oversize_allocations.reset_accumulated();
+  counters_.oversize_segments.reset_accumulated();
+  counters_.num_alloc_retries = 0;
+  counters_.num_ooms = 0;
+  counters_.num_sync_all_streams = 0;
+  counters_.num_device_alloc = 0;
+  counters_.num_device_free = 0;
 }
 
 void DeviceArena::setFraction(double fraction) {
@@ -58,13 +82,13 @@ void DeviceArena::setFraction(double fraction) {
   uint64_t free = 0;
   uint64_t total = 0;
   FLAGOS_CHECK(device_, device_.hal->device.memory_info(device_.local, &free, &total), "ask for the device's memory");
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<SpinLock> lock(mutex_);
   fraction_ = fraction;
   limit_ = fraction == 1.0 ? ~size_t{0} : static_cast<size_t>(fraction * static_cast<double>(total));
 }
 
 double DeviceArena::fraction() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<SpinLock> lock(mutex_);
   return fraction_;
 }
 
@@ -77,17 +101,18 @@ void DeviceArena::note(MemoryAction action, size_t address, size_t size, c10::St
 }
 
 std::vector<TraceRecord> DeviceArena::trace() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<SpinLock> lock(mutex_);
   return trace_.inOrder();
 }
 
 void DeviceArena::clearTrace() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<SpinLock> lock(mutex_);
   trace_.clear();
 }
 
 void DeviceArena::snapshot(std::vector<SegmentSnapshot>& out) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<SpinLock> lock(mutex_);
+  joinAllRecent();
   for (const auto& [address, segment] : segments_) {
     SegmentSnapshot shot{};
     shot.device = device_.index;

@@ -48,9 +48,9 @@ DeviceArena::Grant DeviceArena::growBy(size_t segment_size, size_t bytes, c10::S
                                        const ContextPtr& context, Block*& block) {
   const bool direct = allocatorMode() == AllocatorMode::Direct;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<SpinLock> lock(mutex_);
     TORCH_CHECK(!closed_, "flagos: memory of flagos:", int(device_.index), " was asked for after shutdown.");
-    const size_t reserved = static_cast<size_t>(stats_.reserved_bytes[0].current) + reserving_;
+    const size_t reserved = static_cast<size_t>(counters_.reserved_bytes.current()) + reserving_;
     if (reserved > limit_ || segment_size > limit_ - reserved) return Grant::OverLimit;
     reserving_ += segment_size;
   }
@@ -58,14 +58,14 @@ DeviceArena::Grant DeviceArena::growBy(size_t segment_size, size_t bytes, c10::S
   const flagos_hal_status status = device_.hal->memory.allocate(device_.local, segment_size, &address);
   if (status != FLAGOS_HAL_STATUS_OK) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      std::lock_guard<SpinLock> lock(mutex_);
       reserving_ -= segment_size;
     }
     if (status == FLAGOS_HAL_STATUS_OUT_OF_MEMORY) return Grant::NoMemory;
     const std::string what = "allocate " + bytesInWords(segment_size) + " of device memory";
     throwHalError(device_, status, what.c_str());
   }
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<SpinLock> lock(mutex_);
   reserving_ -= segment_size;
   auto segment = std::make_unique<Segment>();
   segment->address = static_cast<char*>(address);
@@ -82,12 +82,10 @@ DeviceArena::Grant DeviceArena::growBy(size_t segment_size, size_t bytes, c10::S
   segment->first = whole;
   const bool large = segment->large;
   segments_[reinterpret_cast<uintptr_t>(address)] = std::move(segment);
-  for (size_t type : {size_t{0}, size_t{large ? 2u : 1u}}) {
-    stats_.segment[type].increase(1);
-    stats_.reserved_bytes[type].increase(segment_size);
-  }
-  ++stats_.num_device_alloc;
-  if (isOversize(segment_size)) stats_.oversize_segments.increase(1);
+  counters_.segment.increase(large, 1);
+  counters_.reserved_bytes.increase(large, segment_size);
+  ++counters_.num_device_alloc;
+  if (isOversize(segment_size)) counters_.oversize_segments.increase(1);
   note(MemoryAction::SegmentAlloc, reinterpret_cast<size_t>(address), segment_size, stream, context);
   block = hand(whole, bytes, context);
   totals = this->totals();
@@ -117,15 +115,15 @@ Block* DeviceArena::climbLadder(size_t bytes, c10::StreamId stream, MemoryTotals
   ladder.over_limit = first == Grant::OverLimit;
   std::lock_guard<std::mutex> one_at_a_time(slow_mutex_);
   {
-    std::lock_guard<std::mutex> lock(mutex_);
-    ++stats_.num_alloc_retries;
+    std::lock_guard<SpinLock> lock(mutex_);
+    ++counters_.num_alloc_retries;
   }
   // 1. What other streams have finished with; 2. what they still use, by waiting for it.
   for (const auto mode : {PendingEvents::Mode::Sweep, PendingEvents::Mode::Wait}) {
     if (pending_.size() != 0) {
       if (mode == PendingEvents::Mode::Wait) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        ++stats_.num_sync_all_streams;
+        std::lock_guard<SpinLock> lock(mutex_);
+        ++counters_.num_sync_all_streams;
       }
       if (std::exception_ptr error = collect(mode)) ladder.trouble = error;
     }
@@ -150,12 +148,13 @@ void DeviceArena::failAllocation(size_t bytes, const Ladder& ladder, const Conte
   size_t allocated, reserved, waiting, limit, largest = 0;
   double fraction;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
-    ++stats_.num_ooms;
+    std::lock_guard<SpinLock> lock(mutex_);
+    ++counters_.num_ooms;
+    joinAllRecent();
     note(MemoryAction::Oom, static_cast<size_t>(device_free), bytes, 0, context);
-    allocated = static_cast<size_t>(stats_.allocated_bytes[0].current);
-    reserved = static_cast<size_t>(stats_.reserved_bytes[0].current);
-    waiting = static_cast<size_t>(stats_.active_bytes[0].current) - allocated;
+    allocated = static_cast<size_t>(counters_.allocated_bytes.current());
+    reserved = static_cast<size_t>(counters_.reserved_bytes.current());
+    waiting = static_cast<size_t>(counters_.active_bytes.current()) - allocated;
     limit = limit_;
     fraction = fraction_;
     for (const auto& [address, segment] : segments_) {
@@ -220,17 +219,15 @@ bool DeviceArena::releaseSegment(Segment* segment, std::exception_ptr& error) {
     } catch (...) {
       keepFirst(error);
     }
-    std::lock_guard<std::mutex> lock(mutex_);
-    addFree(block);
+    std::lock_guard<SpinLock> lock(mutex_);
+    addFree(block, /*recent=*/false);
     return false;
   }
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (size_t type : {size_t{0}, size_t{segment->large ? 2u : 1u}}) {
-    stats_.segment[type].decrease(1);
-    stats_.reserved_bytes[type].decrease(size);
-  }
-  ++stats_.num_device_free;
-  if (isOversize(size)) stats_.oversize_segments.decrease(1);
+  std::lock_guard<SpinLock> lock(mutex_);
+  counters_.segment.decrease(segment->large, 1);
+  counters_.reserved_bytes.decrease(segment->large, size);
+  ++counters_.num_device_free;
+  if (isOversize(size)) counters_.oversize_segments.decrease(1);
   note(MemoryAction::SegmentFree, reinterpret_cast<size_t>(segment->address), size, segment->pools->stream, nullptr);
   objects_.discard(block);
   segments_.erase(reinterpret_cast<uintptr_t>(segment->address));
@@ -241,7 +238,8 @@ size_t DeviceArena::releaseFreeSegments(std::exception_ptr& error) {
   // Taken out of the free lists first, so that no other thread hands them out meanwhile.
   std::vector<Segment*> victims;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<SpinLock> lock(mutex_);
+    joinAllRecent();
     for (auto& [address, segment] : segments_) {
       Block* block = segment->first;
       if (!block->free || block->isSplit()) continue;
@@ -260,8 +258,8 @@ size_t DeviceArena::releaseFreeSegments(std::exception_ptr& error) {
       settled = settle(*waited_for, error);
     }
     if (!settled) {
-      std::lock_guard<std::mutex> lock(mutex_);
-      addFree(segment->first);
+      std::lock_guard<SpinLock> lock(mutex_);
+      addFree(segment->first, /*recent=*/false);
       continue;
     }
     const size_t size = segment->size;
@@ -285,7 +283,7 @@ void DeviceArena::releaseDirect(Block* block, const std::vector<c10::Stream>& us
   }
   const bool settled = settle(*block->segment->pools, error);
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<SpinLock> lock(mutex_);
     block->pending -= static_cast<uint32_t>(finished.size()) + 1;
     if (block->pending != 0) return;
     finishFree(block);
@@ -308,7 +306,7 @@ void DeviceArena::shutDown() noexcept {
   std::exception_ptr error;
   {
     PendingEvents::Result result = pending_.collect(PendingEvents::Mode::Sweep);
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<SpinLock> lock(mutex_);
     for (PendingEvents::Token token : result.finished) {
       auto* block = static_cast<Block*>(token);
       if (--block->pending == 0) finishFree(block);
@@ -316,7 +314,7 @@ void DeviceArena::shutDown() noexcept {
   }
   releaseFreeSegments(error);
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<SpinLock> lock(mutex_);
     closed_ = true;
   }
   pending_.clear();
