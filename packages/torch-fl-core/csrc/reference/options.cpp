@@ -2,7 +2,6 @@
 
 #include <cctype>
 #include <cstdlib>
-#include <cstring>
 
 #include "csrc/reference/status.h"
 
@@ -10,14 +9,18 @@ namespace flagos::reference {
 
 namespace {
 
-flagos_hal_status refuse(const char* variable, const char* value, const std::string& reason) {
-  return fail(FLAGOS_HAL_STATUS_UNAVAILABLE, "%s is '%s': %s", variable, value, reason.c_str());
+flagos_hal_status refuse(const char* variable, const std::string& value, const std::string& reason) {
+  return fail(FLAGOS_HAL_STATUS_UNAVAILABLE, "%s is '%s': %s", variable, value.c_str(), reason.c_str());
 }
 
-// The variable's value, or null where it is unset or empty.
-const char* read(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value && *value ? value : nullptr;
+// Reads a variable without the blanks around its value; false where it is unset or empty.
+bool read(const char* variable, std::string* value) {
+  const char* text = std::getenv(variable);
+  *value = text ? text : "";
+  const size_t begin = value->find_first_not_of(" \t");
+  if (begin == std::string::npos) return false;
+  *value = value->substr(begin, value->find_last_not_of(" \t") + 1 - begin);
+  return true;
 }
 
 bool parseDigits(const std::string& text, uint64_t* value) {
@@ -30,12 +33,24 @@ bool parseDigits(const std::string& text, uint64_t* value) {
   return true;
 }
 
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+bool parseTruth(const std::string& text, bool* truth) {
+  const std::string word = lower(text);
+  *truth = word == "1" || word == "true" || word == "yes" || word == "on";
+  return *truth || word == "0" || word == "false" || word == "no" || word == "off";
+}
+
 bool parseBytes(const std::string& text, uint64_t* bytes) {
   const size_t digits = text.find_first_not_of("0123456789");
   if (!parseDigits(text.substr(0, digits), bytes)) return false;
-  if (digits == std::string::npos) return true;
-  std::string unit = text.substr(digits);
-  for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const size_t letters = text.find_first_not_of(' ', digits);
+  if (letters == std::string::npos) return true;
+  const std::string unit = lower(text.substr(letters));
+  if (unit == "b") return true;
   int shift = 0;
   if (unit == "kib") shift = 10;
   if (unit == "mib") shift = 20;
@@ -50,27 +65,27 @@ bool parseBytes(const std::string& text, uint64_t* bytes) {
 
 flagos_hal_status readOptions(Options* options) {
   constexpr uint64_t kMaxMemory = uint64_t{1} << 46;
-  if (const char* value = read("FLAGOS_REFERENCE_DEVICES")) {
+  std::string value;
+  std::string problem;
+  if (read("FLAGOS_REFERENCE_DEVICES", &value)) {
     uint64_t devices = 0;
     if (!parseDigits(value, &devices) || devices > kMaxDevices) {
       return refuse("FLAGOS_REFERENCE_DEVICES", value, "the number of devices must be 0 to 64");
     }
     options->devices = static_cast<int32_t>(devices);
   }
-  if (const char* value = read("FLAGOS_REFERENCE_MEMORY")) {
+  if (read("FLAGOS_REFERENCE_MEMORY", &value)) {
     if (!parseBytes(value, &options->memory) || options->memory == 0 || options->memory > kMaxMemory) {
       return refuse("FLAGOS_REFERENCE_MEMORY", value,
-                    "the memory of a device must be bytes, or a whole number with KiB, MiB, GiB or TiB, from 1 to 64TiB");
+                    "the memory of a device must be bytes, or a whole number with KiB, MiB, GiB or TiB; at least 1 byte, at most 64TiB");
     }
   }
-  if (const char* value = read("FLAGOS_REFERENCE_MEMORY_FAULT")) {
-    if (std::strcmp(value, "0") != 0 && std::strcmp(value, "1") != 0) {
-      return refuse("FLAGOS_REFERENCE_MEMORY_FAULT", value, "it must be 0 or 1");
+  if (read("FLAGOS_REFERENCE_MEMORY_FAULT", &value)) {
+    if (!parseTruth(value, &options->memory_fault)) {
+      return refuse("FLAGOS_REFERENCE_MEMORY_FAULT", value, "it must be 1, true, yes or on; or 0, false, no or off");
     }
-    options->memory_fault = *value == '1';
   }
-  std::string problem;
-  if (const char* value = read("FLAGOS_REFERENCE_FAIL")) {
+  if (read("FLAGOS_REFERENCE_FAIL", &value)) {
     if (!parseFailures(value, &options->faults, &problem)) return refuse("FLAGOS_REFERENCE_FAIL", value, problem);
     for (const int32_t device : options->faults.lost_devices) {
       if (device >= options->devices) {
@@ -80,7 +95,7 @@ flagos_hal_status readOptions(Options* options) {
       }
     }
   }
-  if (const char* value = read("FLAGOS_REFERENCE_LATENCY")) {
+  if (read("FLAGOS_REFERENCE_LATENCY", &value)) {
     if (!parseLatencies(value, &options->faults, &problem)) return refuse("FLAGOS_REFERENCE_LATENCY", value, problem);
   }
   return kOk;

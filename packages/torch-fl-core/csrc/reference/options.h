@@ -2,7 +2,7 @@
 //
 //   FLAGOS_REFERENCE_DEVICES       number of devices, 0 … 64; default 2
 //   FLAGOS_REFERENCE_MEMORY        memory of each device: bytes, or a number with KiB, MiB, GiB or TiB; default 4GiB
-//   FLAGOS_REFERENCE_MEMORY_FAULT  0 or 1; with 1 the host faults when it touches device memory; default 0
+//   FLAGOS_REFERENCE_MEMORY_FAULT  a truth value; with 1 the host faults when it touches device memory; default 0
 //   FLAGOS_REFERENCE_FAIL          failures to inject (faults.h)
 //   FLAGOS_REFERENCE_LATENCY       delays to inject (faults.h)
 //

@@ -238,11 +238,11 @@ REFERENCE_LATENCY: Variable[str] = Variable(
 REFERENCE_FAIL: Variable[str] = Variable(
     "FLAGOS_REFERENCE_FAIL",
     "faults to inject",
-    "`<group>.<function>[:<nth call>]`, comma-separated; for instance memory.allocate:3",
+    "`<group>.<function>[:<nth call>[+]][=<STATUS>]`, comma-separated; for instance memory.allocate:3",
     "",
     "none",
     "Functions of the reference backend that fail, at every call or at the nth.",
-    _matching(r"[a-z_]+\.[a-z_]+(:\d+)?(,[a-z_]+\.[a-z_]+(:\d+)?)*"),
+    _matching(r"[a-z_]+\.[a-z_]+(:\d+\+?)?(=[A-Z_]+)?(,[a-z_]+\.[a-z_]+(:\d+\+?)?(=[A-Z_]+)?)*"),
     "the reference library",
 )
 REFERENCE_MEMORY_FAULT: Variable[bool] = Variable(
