@@ -17,9 +17,9 @@
  * GEN-03  Before init, and after shutdown, every function but query, system.init, system.shutdown, system.last_error and
  *         system.info returns NOT_INITIALIZED. Calls that release something (release, destroy, free) are then no-ops that
  *         return OK, so that a late destructor is harmless.
- * GEN-04  In a child forked after init, every function but query, last_error and the releasing calls returns FORKED at
- *         once and does not touch the vendor's runtime; releasing calls return OK and do nothing. A child forked before init
- *         may call init and use the library.
+ * GEN-04  In a child forked after init (also where shutdown came before the fork), every function but query, last_error and the
+ *         releasing calls returns FORKED at once and does not touch the vendor's runtime: init, shutdown and info too.
+ *         Releasing calls return OK and do nothing. A child forked before init may call init and use the library.
  * GEN-05  A device index is local to the library: 0 … count − 1. Any other value, −1 too, gives INVALID_DEVICE.
  * GEN-06  Every function may be called from any thread at any time, save where a text says that the caller orders calls.
  *         No function needs a current device: it acts on the device it names or on that of its stream, event or pointer, and
