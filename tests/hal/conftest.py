@@ -1,7 +1,9 @@
-"""What the tests of the reference HAL share: each runs in a process of its own, since a library is initialised once.
+"""What the tests of the reference HAL share: each runs in a process of its own, since a library is
+initialised once.
 
-`@pytest.mark.reference(FAIL="memory.allocate:3")` runs the test in a new Python with FLAGOS_REFERENCE_FAIL set, and hands it
-`hal`, the library after init. `init=False` leaves init to the test; `dies="SIGSEGV"` expects the process to end that way.
+`@pytest.mark.reference(FAIL="memory.allocate:3")` runs the test in a new Python with that variable set
+and hands it `hal`, the library after init. `init=False` leaves init to the test; `dies="SIGSEGV"` expects the
+process to end that way.
 The library is the installed one, or that of the variable TORCH_FL_TEST_REFERENCE.
 """
 
@@ -21,7 +23,7 @@ CHILD = Path(__file__).with_name("reference_child.py")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "reference(**variables): runs in a process of its own with the reference HAL; see tests/hal/conftest.py"
+        "markers", "reference(**variables): runs in a process of its own with the reference HAL (conftest.py)"
     )
 
 

@@ -3,8 +3,9 @@
 //   g++ -std=c++17 -O2 -I packages/torch-fl-core/include tests/hal/hal_bench.cpp -ldl -o hal_bench
 //   ./hal_bench libflagos_hal_reference.so
 //
-// Prints one JSON object: nanoseconds per call, the median of 9 rounds, on an idle device 0. Of the calling thread's processor time,
-// so that a busy machine does not show; "(elapsed)" marks what waits for the device, by the clock.
+// Prints one JSON object: nanoseconds per call, the median of 9 rounds, on an idle device 0. Of the calling
+// thread's processor time, so that a busy machine does not show; "(elapsed)" marks what waits for the device,
+// by the clock.
 #include <dlfcn.h>
 #include <time.h>
 
@@ -88,7 +89,8 @@ int main(int argc, char** argv) {
     return hal->stream->synchronize(stream);
   });
   measure("memory.copy_async 256 B × 100 + stream.synchronize (elapsed)", 200, [&] {
-    for (int i = 0; i < 100; ++i) hal->memory->copy_async(stream, memory, second, 256, FLAGOS_HAL_COPY_DEVICE_TO_DEVICE);
+    for (int i = 0; i < 100; ++i)
+      hal->memory->copy_async(stream, memory, second, 256, FLAGOS_HAL_COPY_DEVICE_TO_DEVICE);
     return hal->stream->synchronize(stream);
   });
   measure("memory.allocate + release 2 MiB", 5000, [&] {
@@ -96,11 +98,14 @@ int main(int argc, char** argv) {
     hal->memory->allocate(0, 2 << 20, &block);
     return hal->memory->release(0, block);
   });
-  measure("memory.allocate + release 512 B", 100000, [&] {
-    void* block = nullptr;
-    hal->memory->allocate(0, 512, &block);
-    return hal->memory->release(0, block);
-  }, true);
+  measure(
+      "memory.allocate + release 512 B", 100000,
+      [&] {
+        void* block = nullptr;
+        hal->memory->allocate(0, 512, &block);
+        return hal->memory->release(0, block);
+      },
+      true);
   std::printf("}\n");
   return hal->system->shutdown() == FLAGOS_HAL_STATUS_OK ? 0 : 1;
 }

@@ -1,8 +1,10 @@
-// Stress of the reference HAL: many threads queue copies, fills, events, waits and callbacks on many streams of several devices,
-// allocate and free, and check every byte that comes back. Built together with csrc/reference/*.cpp, plainly or with a sanitizer:
+// Stress of the reference HAL: many threads queue copies, fills, events, waits and callbacks on many streams
+// of several devices, allocate and free, and check every byte that comes back. Built together with
+// csrc/reference/*.cpp, plainly or with a sanitizer:
 //
 //   cd packages/torch-fl-core
-//   g++ -std=c++17 -g -O1 [-fsanitize=thread] -I . -I include csrc/reference/*.cpp ../../tests/hal/reference_stress.cpp -pthread -o stress
+//   g++ -std=c++17 -g -O1 [-fsanitize=thread] -I . -I include csrc/reference/*.cpp
+//   ../../tests/hal/reference_stress.cpp -pthread -o stress
 //   ./stress [rounds] [threads]
 //
 // Exit status 0 and one line of counts when all went well.
@@ -21,9 +23,9 @@ namespace {
 
 const flagos_hal_api* hal = nullptr;
 
-#define CHECK(condition)                                                                            \
-  do {                                                                                              \
-    if (!(condition)) failed(__LINE__, #condition);                                                 \
+#define CHECK(condition)                            \
+  do {                                              \
+    if (!(condition)) failed(__LINE__, #condition); \
   } while (0)
 #define OK(call) CHECK((call) == FLAGOS_HAL_STATUS_OK)
 
@@ -41,7 +43,8 @@ int32_t devices = 0;
 
 void onCallback(void* argument) { static_cast<std::atomic<uint64_t>*>(argument)->fetch_add(1); }
 
-// Events that all threads wait for on their own streams. An entry is replaced under the lock, and only its owner destroys it.
+// Events that all threads wait for on their own streams. An entry is replaced under the lock, and only its
+// owner destroys it.
 struct Board {
   static constexpr int kPlaces = 16;
   std::mutex mutex;
@@ -51,7 +54,8 @@ Board board;
 
 class Worker {
  public:
-  Worker(int index, unsigned seed) : index_(index), random_(seed), device_(index % devices), other_((index + 1) % devices) {}
+  Worker(int index, unsigned seed)
+      : index_(index), random_(seed), device_(index % devices), other_((index + 1) % devices) {}
 
   void run(int rounds) {
     for (flagos_hal_stream*& stream : streams_) stream = makeStream(device_);
@@ -197,7 +201,8 @@ class Worker {
     void* memory = nullptr;
     OK(hal->memory->allocate(other_, 1000, &memory));
     OK(hal->memory->pointer_info(static_cast<char*>(memory) + 999, &info));
-    CHECK(info.kind == FLAGOS_HAL_MEMORY_DEVICE && info.device == other_ && info.base == memory && info.size == 1000);
+    CHECK(info.kind == FLAGOS_HAL_MEMORY_DEVICE && info.device == other_ && info.base == memory &&
+          info.size == 1000);
     OK(hal->memory->release(other_, memory));
     CHECK(hal->memory->release(other_, memory) == FLAGOS_HAL_STATUS_INVALID_HANDLE);
     uint64_t correlation = static_cast<uint64_t>(index_);
@@ -259,7 +264,8 @@ void session(int rounds, int threads, unsigned seed) {
   std::atomic<bool> done{false};
   std::thread tracer([&] { traceUntil(done); });
   std::vector<std::thread> workers;
-  for (int i = 0; i < threads; ++i) workers.emplace_back([=] { Worker(i, seed + static_cast<unsigned>(i)).run(rounds); });
+  for (int i = 0; i < threads; ++i)
+    workers.emplace_back([=] { Worker(i, seed + static_cast<unsigned>(i)).run(rounds); });
   for (std::thread& worker : workers) worker.join();
   done = true;
   tracer.join();
@@ -288,8 +294,8 @@ int main(int argc, char** argv) {
   const int threads = argc > 2 ? std::atoi(argv[2]) : 8;
   if (flagos_hal_query(FLAGOS_HAL_ABI_MAJOR, FLAGOS_HAL_ABI_MINOR, &hal) != FLAGOS_HAL_STATUS_OK) return 1;
   for (unsigned seed = 1; seed <= 3; ++seed) session(rounds, threads, seed * 1000);
-  std::printf("reference stress: %d threads, %llu transfers, %llu callbacks, %llu activities: all right\n", threads,
-              static_cast<unsigned long long>(transfers), static_cast<unsigned long long>(callbacks),
+  std::printf("reference stress: %d threads, %llu transfers, %llu callbacks, %llu activities: all right\n",
+              threads, static_cast<unsigned long long>(transfers), static_cast<unsigned long long>(callbacks),
               static_cast<unsigned long long>(activities));
   return 0;
 }

@@ -1,11 +1,13 @@
-"""Delays that FLAGOS_REFERENCE_LATENCY asks for: on the stream's thread for work, so that overlap can be tested."""
+"""Delays that FLAGOS_REFERENCE_LATENCY asks for: those of work pass on the stream's thread."""
 
 from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable
 
 import pytest
+
 from torch_fl_base._hal import Hal
 from torch_fl_base._hal_types import new_structure
 
@@ -14,7 +16,7 @@ TO_DEVICE, TO_HOST = 1, 2
 TIMING = 1
 
 
-def _seconds(call) -> float:
+def _seconds(call: Callable[[], object]) -> float:
     begin = time.monotonic()
     call()
     return time.monotonic() - begin

@@ -1,4 +1,4 @@
-"""Memory of the reference HAL: its simulated capacity, what it refuses, and the mode in which the host faults on it."""
+"""Memory of the reference HAL: simulated capacity, what it refuses, the mode in which the host faults."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import mmap
 from pathlib import Path
 
 import pytest
+
 from torch_fl_base._hal import Hal
 
 SIZE = 4096
@@ -39,7 +40,7 @@ def test_capacity_is_exact(hal: Hal) -> None:
         assert _status(hal, "memory.allocate", 0, size) == "OUT_OF_MEMORY"
 
 
-@pytest.mark.reference()
+@pytest.mark.reference
 def test_small_blocks_count_as_their_alignment(hal: Hal) -> None:
     free, _ = hal.device.memory_info(0)
     pointers = [hal.memory.allocate(0, 1) for _ in range(10)]
@@ -51,7 +52,7 @@ def test_small_blocks_count_as_their_alignment(hal: Hal) -> None:
 
 
 @pytest.mark.parametrize("fault", ["0", "1"])
-@pytest.mark.reference()
+@pytest.mark.reference
 def test_big_blocks_go_back_to_the_system(hal: Hal, fault: str) -> None:
     import os
 
@@ -80,7 +81,7 @@ def test_memory_that_queued_work_uses_is_not_released(hal: Hal) -> None:
     assert _status(hal, "host.release", pinned) == "OK"
 
 
-@pytest.mark.reference()
+@pytest.mark.reference
 def test_ranges_are_checked(hal: Hal) -> None:
     pointer, other = hal.memory.allocate(0, SIZE), hal.memory.allocate(1, SIZE)
     host = ctypes.create_string_buffer(2 * SIZE)
@@ -98,7 +99,7 @@ def test_ranges_are_checked(hal: Hal) -> None:
     hal.stream.synchronize(stream)
 
 
-@pytest.mark.reference()
+@pytest.mark.reference
 def test_registered_memory_is_pinned_until_it_is_not(hal: Hal) -> None:
     host = ctypes.create_string_buffer(SIZE)
     address = ctypes.addressof(host)
@@ -138,7 +139,7 @@ def test_the_library_reaches_memory_that_the_host_cannot(hal: Hal) -> None:
     pattern = bytes(range(256)) * 16
     source, target = ctypes.create_string_buffer(pattern, SIZE), ctypes.create_string_buffer(SIZE)
     stream = hal.stream.create(0, None)
-    first, second, there = hal.memory.allocate(0, SIZE), hal.memory.allocate(0, SIZE), hal.memory.allocate(1, SIZE)
+    first, second, there = (hal.memory.allocate(device, SIZE) for device in (0, 0, 1))
     hal.memory.copy(0, first, source, SIZE, TO_DEVICE)
     hal.memory.copy_async(stream, second, first, SIZE, ON_DEVICE)
     hal.peer.copy_async(stream, 1, there, 0, second, SIZE)
@@ -177,7 +178,7 @@ def test_the_host_dies_when_it_writes_device_memory(hal: Hal) -> None:
     ctypes.memset(hal.memory.allocate(0, SIZE) + SIZE - 1, 0, 1)
 
 
-@pytest.mark.reference()
+@pytest.mark.reference
 def test_the_host_may_touch_memory_otherwise(hal: Hal) -> None:
     assert hal.system.capability(0) == 1  # HOST_ACCESS_COHERENT
     pointer = hal.memory.allocate(0, SIZE)

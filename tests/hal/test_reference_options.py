@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from torch_fl_base._hal import Hal
 from torch_fl_base._hal_types import new_structure
 
@@ -30,7 +31,17 @@ BAD = {
         "device.lost:0=UNKNOWN",
         "system.last_error",
     ],
-    "LATENCY": ["copy", "copy:", "copy:fast", "copy:-1", "copy:1.5", "memory.cpy:5", "other:5", "copy:60000001", "copy:1:2"],
+    "LATENCY": [
+        "copy",
+        "copy:",
+        "copy:fast",
+        "copy:-1",
+        "copy:1.5",
+        "memory.cpy:5",
+        "other:5",
+        "copy:60000001",
+        "copy:1:2",
+    ],
 }
 
 
@@ -83,7 +94,7 @@ def test_the_number_of_devices_follows_every_init(hal: Hal) -> None:
         hal.system.shutdown()
 
 
-@pytest.mark.reference()
+@pytest.mark.reference
 def test_describes_itself_truthfully(hal: Hal) -> None:
     info = hal.system.info()
     assert info.vendor == b"reference"
@@ -96,7 +107,7 @@ def test_describes_itself_truthfully(hal: Hal) -> None:
     assert properties.multiprocessor_count == properties.warp_size == properties.capability_major == -1
 
 
-@pytest.mark.reference()
+@pytest.mark.reference
 def test_writes_no_more_than_the_caller_knows(hal: Hal) -> None:
     import ctypes
 

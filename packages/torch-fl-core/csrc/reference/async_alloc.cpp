@@ -19,24 +19,25 @@ flagos_hal_status allocateAsync(flagos_hal_stream* handle, uint64_t size, void**
 }
 
 flagos_hal_status releaseAsync(flagos_hal_stream* handle, void* pointer) {
-  return hal_support::releaseCall(functionName(Function::async_alloc_release_async), [&]() -> flagos_hal_status {
-    Stream* stream = streams().find(handle);
-    FLAGOS_HAL_TRY(inject(Function::async_alloc_release_async, stream ? stream->device : -1));
-    if (!stream) return unknownStream(handle);
-    if (!pointer) return kOk;
-    FLAGOS_HAL_TRY(refuseCapturing(*stream, "async_alloc.release_async"));
-    Task task = makeTask(ReleaseWork{pointer}, WorkKind::Other, Function::async_alloc_release_async);
-    FLAGOS_HAL_TRY(beginRelease(stream->device, pointer));
-    flagos_hal_status status;
-    try {
-      status = enqueue(*stream, &task, 1);
-    } catch (...) {
-      cancelRelease(pointer);
-      throw;
-    }
-    if (status != kOk) cancelRelease(pointer);
-    return status;
-  });
+  return hal_support::releaseCall(
+      functionName(Function::async_alloc_release_async), [&]() -> flagos_hal_status {
+        Stream* stream = streams().find(handle);
+        FLAGOS_HAL_TRY(inject(Function::async_alloc_release_async, stream ? stream->device : -1));
+        if (!stream) return unknownStream(handle);
+        if (!pointer) return kOk;
+        FLAGOS_HAL_TRY(refuseCapturing(*stream, "async_alloc.release_async"));
+        Task task = makeTask(ReleaseWork{pointer}, WorkKind::Other, Function::async_alloc_release_async);
+        FLAGOS_HAL_TRY(beginRelease(stream->device, pointer));
+        flagos_hal_status status;
+        try {
+          status = enqueue(*stream, &task, 1);
+        } catch (...) {
+          cancelRelease(pointer);
+          throw;
+        }
+        if (status != kOk) cancelRelease(pointer);
+        return status;
+      });
 }
 
 flagos_hal_status trim(int32_t device, uint64_t keep) {

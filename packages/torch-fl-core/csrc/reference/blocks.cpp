@@ -13,7 +13,7 @@ namespace flagos::reference {
 
 namespace {
 
-constexpr uint64_t kMapFrom = uint64_t{128} << 10;   // bytes from which a block is mapped by itself
+constexpr uint64_t kMapFrom = uint64_t{128} << 10;  // bytes from which a block is mapped by itself
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 
 uint64_t roundUp(uint64_t size, uint64_t unit) noexcept { return (size + unit - 1) / unit * unit; }
@@ -33,11 +33,13 @@ flagos_hal_status mapBlock(uint64_t size, Block* block) {
     *block = {Block::Kind::Heap, static_cast<char*>(memory), static_cast<char*>(memory), size};
     return kOk;
   }
-  // Big blocks begin at a huge page, so that the system can back them with such; what sticks out is given back at once.
+  // Big blocks begin at a huge page, so that the system can back them with such; what sticks out is given
+  // back at once.
   const bool huge = size >= kHugePage;
   const uint64_t length = roundUp(size, pageSize());
   const uint64_t reserved = huge ? length + kHugePage : length;
-  void* mapped = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* mapped =
+      mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return failSystem(FLAGOS_HAL_STATUS_OUT_OF_MEMORY, errno, "mmap");
   char* base = static_cast<char*>(mapped);
   if (huge) {

@@ -60,7 +60,9 @@ bool concerns(const Capture& capture) noexcept {
 // Puts the streams of a capture back to normal and forgets it.
 void dissolve(Captures& all, uint64_t number) {
   const auto it = all.running.find(number);
-  for (const auto& entry : it->second.clocks) entry.first->flags.fetch_and(~kStreamCapturing, std::memory_order_acq_rel);
+  for (const auto& entry : it->second.clocks) {
+    entry.first->flags.fetch_and(~kStreamCapturing, std::memory_order_acq_rel);
+  }
   all.running.erase(it);
   captures_running.fetch_sub(1, std::memory_order_acq_rel);
 }
@@ -74,8 +76,10 @@ void merge(CaptureClock& into, const CaptureClock& from) {
 
 flagos_hal_status join(Capture& capture, Stream& stream) {
   FLAGOS_HAL_REQUIRE(stream.device == capture.origin->device, CAPTURE,
-                     "a stream of device %d cannot join a capture of device %d", stream.device, capture.origin->device);
-  FLAGOS_HAL_REQUIRE(deviceAt(stream.device).default_stream != &stream, CAPTURE, "the default stream cannot join a capture");
+                     "a stream of device %d cannot join a capture of device %d", stream.device,
+                     capture.origin->device);
+  FLAGOS_HAL_REQUIRE(deviceAt(stream.device).default_stream != &stream, CAPTURE,
+                     "the default stream cannot join a capture");
   capture.clocks[&stream];
   stream.flags.fetch_or(kStreamCapturing, std::memory_order_acq_rel);
   return kOk;
@@ -92,7 +96,9 @@ flagos_hal_status refuseDuringCaptureSlow(const char* function) {
     invalidate(entry.second, function);
     refused = true;
   }
-  FLAGOS_HAL_REQUIRE(!refused, CAPTURE, "%s is not allowed while a stream is being captured; the capture is invalid now", function);
+  FLAGOS_HAL_REQUIRE(!refused, CAPTURE,
+                     "%s is not allowed while a stream is being captured; the capture is invalid now",
+                     function);
   return kOk;
 }
 
@@ -111,7 +117,8 @@ flagos_hal_status refuseCapturedEvent(const CapturePoint& point, const char* fun
   std::lock_guard<std::mutex> lock(all.mutex);
   const auto it = all.running.find(point.capture);
   if (it != all.running.end() && concerns(it->second)) invalidate(it->second, function);
-  return fail(FLAGOS_HAL_STATUS_CAPTURE, "%s is not allowed on an event that was last recorded in a capture", function);
+  return fail(FLAGOS_HAL_STATUS_CAPTURE, "%s is not allowed on an event that was last recorded in a capture",
+              function);
 }
 
 flagos_hal_status captureWork(Stream& stream, std::vector<CapturedNode> nodes) {
@@ -120,7 +127,8 @@ flagos_hal_status captureWork(Stream& stream, std::vector<CapturedNode> nodes) {
   Capture* capture = all.of(stream);
   FLAGOS_HAL_REQUIRE(capture, INVALID_STATE, "the capture of the stream was ended by another thread");
   const size_t count = nodes.size();
-  capture->nodes.insert(capture->nodes.end(), std::make_move_iterator(nodes.begin()), std::make_move_iterator(nodes.end()));
+  capture->nodes.insert(capture->nodes.end(), std::make_move_iterator(nodes.begin()),
+                        std::make_move_iterator(nodes.end()));
   capture->clocks[&stream][&stream] += count;
   return kOk;
 }
@@ -141,11 +149,14 @@ flagos_hal_status captureWait(Stream& stream, const CapturePoint* point) {
   if (!point) {
     FLAGOS_HAL_REQUIRE(own, INVALID_STATE, "the capture of the stream was ended by another thread");
     invalidate(*own, "stream.wait_event with an event from outside");
-    return fail(FLAGOS_HAL_STATUS_CAPTURE, "a stream that is being captured cannot wait for an event that was recorded outside");
+    return fail(FLAGOS_HAL_STATUS_CAPTURE,
+                "a stream that is being captured cannot wait for an event that was recorded outside");
   }
   const auto it = all.running.find(point->capture);
-  FLAGOS_HAL_REQUIRE(it != all.running.end(), CAPTURE, "the event was last recorded in a capture that has ended");
-  FLAGOS_HAL_REQUIRE(!own || own == &it->second, CAPTURE, "the event was recorded in another capture than the stream's");
+  FLAGOS_HAL_REQUIRE(it != all.running.end(), CAPTURE,
+                     "the event was last recorded in a capture that has ended");
+  FLAGOS_HAL_REQUIRE(!own || own == &it->second, CAPTURE,
+                     "the event was recorded in another capture than the stream's");
   if (!own) FLAGOS_HAL_TRY(join(it->second, stream));
   merge(it->second.clocks[&stream], point->clock);
   return kOk;
@@ -171,7 +182,8 @@ flagos_hal_status endCapture(Stream& stream, std::vector<CapturedNode>* nodes) {
   Captures& all = captures();
   std::lock_guard<std::mutex> lock(all.mutex);
   Capture* capture = all.of(stream);
-  FLAGOS_HAL_REQUIRE(capture && capture->origin == &stream, INVALID_STATE, "no capture was begun on this stream");
+  FLAGOS_HAL_REQUIRE(capture && capture->origin == &stream, INVALID_STATE,
+                     "no capture was begun on this stream");
   const uint64_t number = capture->number;
   std::string problem = capture->invalid;
   const CaptureClock seen = capture->clocks[&stream];

@@ -1,11 +1,13 @@
 // Capturing of streams: work that is queued on a capturing stream is recorded instead of run.
 //
-// A capture keeps its work in the order of the calls. Any dependency that events can express points backwards in that order, so a
-// graph is replayed correctly as one list on one stream; what is lost is that branches could run side by side.
+// A capture keeps its work in the order of the calls. Any dependency that events can express points backwards
+// in that order, so a graph is replayed correctly as one list on one stream; what is lost is that branches
+// could run side by side.
 //
-// While a capture runs, calls that wait for the device or change memory are unsafe: memory.allocate, release, copy and fill, host.allocate
-// and release, device.synchronize, query and synchronize of a captured stream or event. They give CAPTURE, and by the capture's mode
-// end it: see flagos_hal_capture_mode and graph.exchange_thread_mode.
+// While a capture runs, calls that wait for the device or change memory are unsafe: memory.allocate, release,
+// copy and fill, host.allocate and release, device.synchronize, query and synchronize of a captured stream or
+// event. They give CAPTURE, and by the capture's mode end it: see flagos_hal_capture_mode and
+// graph.exchange_thread_mode.
 #pragma once
 
 #include <atomic>
@@ -45,10 +47,14 @@ flagos_hal_status refuseDuringCaptureSlow(const char* function);
 
 // OK, or CAPTURE where an unsafe call is not allowed now.
 inline flagos_hal_status refuseDuringCapture(const char* function) {
-  return __builtin_expect(captures_running.load(std::memory_order_acquire) != 0, 0) ? refuseDuringCaptureSlow(function) : kOk;
+  return __builtin_expect(captures_running.load(std::memory_order_acquire) != 0, 0)
+             ? refuseDuringCaptureSlow(function)
+             : kOk;
 }
 
-inline bool capturing(const Stream& stream) noexcept { return stream.flags.load(std::memory_order_acquire) & kStreamCapturing; }
+inline bool capturing(const Stream& stream) noexcept {
+  return stream.flags.load(std::memory_order_acquire) & kStreamCapturing;
+}
 
 // OK, or CAPTURE if the stream is being captured (or the event was recorded in a capture).
 flagos_hal_status refuseCapturing(Stream& stream, const char* function);
@@ -58,13 +64,13 @@ flagos_hal_status refuseCapturedEvent(const CapturePoint& point, const char* fun
 flagos_hal_status captureWork(Stream& stream, std::vector<CapturedNode> nodes);
 // The point at which a capturing stream is now.
 flagos_hal_status capturePoint(Stream& stream, std::shared_ptr<const CapturePoint>* point);
-// Makes work of `stream` that follows come after `point` (null: the event was not recorded in a capture). A stream that was not
-// capturing joins the capture.
+// Makes work of `stream` that follows come after `point` (null: the event was not recorded in a capture). A
+// stream that was not capturing joins the capture.
 flagos_hal_status captureWait(Stream& stream, const CapturePoint* point);
 
 flagos_hal_status beginCapture(Stream& stream, int32_t mode);
-// Ends the stream's capture. CAPTURE, and no work, if it was invalidated or a stream that joined has work that the first one did
-// not wait for.
+// Ends the stream's capture. CAPTURE, and no work, if it was invalidated or a stream that joined has work
+// that the first one did not wait for.
 flagos_hal_status endCapture(Stream& stream, std::vector<CapturedNode>* nodes);
 // Ends, with an error, what the stream takes part in: it is being destroyed.
 void abandonCapture(Stream& stream) noexcept;

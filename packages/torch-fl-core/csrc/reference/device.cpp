@@ -18,8 +18,8 @@ namespace {
 // Never destroyed: threads may look at a device while the process ends.
 Device* const devices = new Device[kMaxDevices];
 
-// The calling thread's current device, valid while `epoch` is that of the library: a device that was set before a shutdown
-// does not survive it.
+// The calling thread's current device, valid while `epoch` is that of the library: a device that was set
+// before a shutdown does not survive it.
 struct Current {
   uint32_t epoch;
   int32_t device;
@@ -81,7 +81,9 @@ void drainDevice(Device& device) {
   std::vector<std::pair<Stream*, uint64_t>> tails;
   {
     std::lock_guard<std::mutex> lock(device.mutex);
-    for (Stream* stream : device.streams) tails.emplace_back(stream, stream->queued.load(std::memory_order_acquire));
+    for (Stream* stream : device.streams) {
+      tails.emplace_back(stream, stream->queued.load(std::memory_order_acquire));
+    }
   }
   // A stream that is destroyed meanwhile has finished its work, and its counters stay.
   for (const auto& tail : tails) waitFor(*tail.first, tail.second);
@@ -106,7 +108,7 @@ flagos_hal_status openDevices(int32_t count, uint64_t capacity) {
 
 void closeDevices() noexcept { device_count = 0; }
 
-// ---------------------------------------------------------------------------------------------- group device ----
+// ------------------------------------------------------------------------------------ group device ----
 
 namespace {
 
@@ -118,10 +120,16 @@ flagos_hal_status count(int32_t* out_count) {
   });
 }
 
+// Whether a call that only asks about `device` can be answered at once: the normal case of what is called
+// around every operator, without the wrapper.
+inline bool plainlyUsable(int32_t device) noexcept {
+  return hal_support::state().ready() && !faults_installed &&
+         static_cast<uint32_t>(device) < static_cast<uint32_t>(device_count) &&
+         !devices[device].lost.load(std::memory_order_acquire);
+}
+
 flagos_hal_status setCurrent(int32_t device) {
-  // The common case without the wrapper: this is called around every operator.
-  if (hal_support::state().ready() && !faults_installed && static_cast<uint32_t>(device) < static_cast<uint32_t>(device_count) &&
-      !devices[device].lost.load(std::memory_order_acquire)) {
+  if (plainlyUsable(device)) {
     current = {epoch.load(std::memory_order_relaxed), device};
     return kOk;
   }
@@ -152,7 +160,9 @@ flagos_hal_status properties(int32_t device, flagos_hal_device_properties* out_p
     std::snprintf(value.name, sizeof(value.name), "flagos reference device");
     value.total_memory = static_cast<int64_t>(devices[device].capacity);
     // The host computes on every type that there is.
-    for (int dtype = FLAGOS_HAL_DTYPE_UINT8; dtype <= FLAGOS_HAL_DTYPE_FLOAT4_E2M1FN; ++dtype) value.dtypes |= uint64_t{1} << dtype;
+    for (int dtype = FLAGOS_HAL_DTYPE_UINT8; dtype <= FLAGOS_HAL_DTYPE_FLOAT4_E2M1FN; ++dtype) {
+      value.dtypes |= uint64_t{1} << dtype;
+    }
     value.capability_major = FLAGOS_HAL_UNKNOWN;
     value.capability_minor = FLAGOS_HAL_UNKNOWN;
     value.multiprocessor_count = FLAGOS_HAL_UNKNOWN;
@@ -192,16 +202,13 @@ flagos_hal_status synchronize(int32_t device) {
 }
 
 flagos_hal_status health(int32_t device) {
-  if (hal_support::state().ready() && !faults_installed && static_cast<uint32_t>(device) < static_cast<uint32_t>(device_count) &&
-      !devices[device].lost.load(std::memory_order_acquire)) {
-    return kOk;
-  }
+  if (plainlyUsable(device)) return kOk;
   return invoke(Function::device_health, device, [&] { return checkDevice(device); });
 }
 
 }  // namespace
 
-const flagos_hal_device_api kDeviceApi = {sizeof(kDeviceApi), count,       setCurrent,  getCurrent,
+const flagos_hal_device_api kDeviceApi = {sizeof(kDeviceApi), count,      setCurrent,  getCurrent,
                                           properties,         memoryInfo, synchronize, health};
 
 }  // namespace flagos::reference

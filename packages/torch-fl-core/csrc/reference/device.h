@@ -18,9 +18,10 @@ inline constexpr int32_t kLeastPriority = 0;
 inline constexpr int32_t kGreatestPriority = -3;
 inline constexpr int32_t kMaxStreamsPerDevice = 1024;  // the default stream is not counted
 
-// What priorities do: copies and fills of a stream start only while no stream of the same device with a more urgent priority
-// has a copy or fill running or ready. Work that has started is not interrupted; streams of one priority do not wait for each other.
-// Host callbacks and waits for events count on neither side, so a callback may wait for a less urgent stream.
+// What priorities do: copies and fills of a stream start only while no stream of the same device with a more
+// urgent priority has a copy or fill running or ready. Work that has started is not interrupted; streams of
+// one priority do not wait for each other. Host callbacks and waits for events count on neither side, so a
+// callback may wait for a less urgent stream.
 class PriorityGate {
  public:
   // A stream of this level (0 = most urgent) has device work at its head, and waits for its turn to run it.

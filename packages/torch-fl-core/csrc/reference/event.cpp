@@ -12,7 +12,8 @@ namespace {
 
 EventTable event_table;  // constant-initialised
 
-constexpr uint32_t kKnownFlags = FLAGOS_HAL_EVENT_TIMING | FLAGOS_HAL_EVENT_BLOCKING | FLAGOS_HAL_EVENT_INTERPROCESS;
+constexpr uint32_t kKnownFlags =
+    FLAGOS_HAL_EVENT_TIMING | FLAGOS_HAL_EVENT_BLOCKING | FLAGOS_HAL_EVENT_INTERPROCESS;
 
 Mark markOf(Event& event) {
   std::lock_guard<std::mutex> lock(event.mutex);
@@ -25,7 +26,8 @@ struct Position {
   bool done() const noexcept { return !stream || reached(*stream, sequence); }
 };
 
-// Where in its stream the event was recorded last (without the stamp, whose count of owners costs); CAPTURE if in a capture.
+// Where in its stream the event was recorded last (without the stamp, whose count of owners costs); CAPTURE
+// if in a capture.
 flagos_hal_status positionOf(Event& event, const char* function, Position* position) {
   std::shared_ptr<const CapturePoint> captured;
   {
@@ -54,7 +56,8 @@ EventTable& events() noexcept { return event_table; }
 
 flagos_hal_status unknownEvent(const flagos_hal_event* handle) {
   if (!handle) return fail(FLAGOS_HAL_STATUS_INVALID_HANDLE, "the event is null");
-  return fail(FLAGOS_HAL_STATUS_INVALID_HANDLE, "%p is not a live event of this library", static_cast<const void*>(handle));
+  return fail(FLAGOS_HAL_STATUS_INVALID_HANDLE, "%p is not a live event of this library",
+              static_cast<const void*>(handle));
 }
 
 void closeEvent(Event& event) noexcept {
@@ -78,11 +81,12 @@ flagos_hal_status waitForEvent(Stream& stream, Event& event) {
   // Work of one stream is in order anyway, and what was reached holds nothing up.
   const bool idle = position.stream == &stream || position.done();
   if (idle && workLatency(WorkKind::Other, Function::stream_wait_event) == 0) return kOk;
-  Task task = makeTask(WaitWork{position.stream, position.sequence}, WorkKind::Other, Function::stream_wait_event);
+  Task task =
+      makeTask(WaitWork{position.stream, position.sequence}, WorkKind::Other, Function::stream_wait_event);
   return enqueue(stream, &task, 1);
 }
 
-// ----------------------------------------------------------------------------------------------- group event ----
+// ------------------------------------------------------------------------------------ group event ----
 
 namespace {
 
@@ -90,7 +94,8 @@ flagos_hal_status create(int32_t device, uint32_t flags, flagos_hal_event** out_
   return invoke(Function::event_create, device, [&] {
     FLAGOS_HAL_REQUIRE(out_event, INVALID_ARGUMENT, "out_event is null");
     FLAGOS_HAL_TRY(checkDevice(device));
-    FLAGOS_HAL_REQUIRE((flags & ~kKnownFlags) == 0, INVALID_ARGUMENT, "event flags 0x%x have an undefined bit", flags);
+    FLAGOS_HAL_REQUIRE((flags & ~kKnownFlags) == 0, INVALID_ARGUMENT,
+                       "event flags 0x%x have an undefined bit", flags);
     const bool interprocess = flags & FLAGOS_HAL_EVENT_INTERPROCESS;
     FLAGOS_HAL_REQUIRE(!interprocess || !(flags & FLAGOS_HAL_EVENT_TIMING), INVALID_ARGUMENT,
                        "an event cannot be both INTERPROCESS and TIMING");
@@ -121,8 +126,9 @@ flagos_hal_status record(flagos_hal_event* handle, flagos_hal_stream* stream_han
   return invokeOnEvent(Function::event_record, handle, [&](Event& event) {
     Stream* stream = streams().find(stream_handle);
     if (!stream) return unknownStream(stream_handle);
-    FLAGOS_HAL_REQUIRE(stream->device == event.device, INVALID_ARGUMENT, "the event belongs to device %d, the stream to device %d",
-                       event.device, stream->device);
+    FLAGOS_HAL_REQUIRE(stream->device == event.device, INVALID_ARGUMENT,
+                       "the event belongs to device %d, the stream to device %d", event.device,
+                       stream->device);
     Mark mark;
     if (capturing(*stream)) {
       FLAGOS_HAL_TRY(capturePoint(*stream, &mark.captured));
@@ -174,8 +180,8 @@ flagos_hal_status elapsed(flagos_hal_event* start_handle, flagos_hal_event* end_
     FLAGOS_HAL_REQUIRE(out_ms, INVALID_ARGUMENT, "out_ms is null");
     Event* end = events().find(end_handle);
     if (!end) return unknownEvent(end_handle);
-    FLAGOS_HAL_REQUIRE(start.device == end->device, INVALID_ARGUMENT, "the events belong to devices %d and %d", start.device,
-                       end->device);
+    FLAGOS_HAL_REQUIRE(start.device == end->device, INVALID_ARGUMENT,
+                       "the events belong to devices %d and %d", start.device, end->device);
     FLAGOS_HAL_REQUIRE(start.flags & end->flags & FLAGOS_HAL_EVENT_TIMING, INVALID_STATE,
                        "elapsed needs two events that were made with TIMING");
     const Mark from = markOf(start);
@@ -185,8 +191,8 @@ flagos_hal_status elapsed(flagos_hal_event* start_handle, flagos_hal_event* end_
     }
     FLAGOS_HAL_REQUIRE(from.stream && to.stream, INVALID_STATE, "an event was never recorded");
     if (!reached(*from.stream, from.sequence) || !reached(*to.stream, to.sequence)) return kNotReady;
-    const int64_t nanoseconds =
-        to.stamp->nanoseconds.load(std::memory_order_acquire) - from.stamp->nanoseconds.load(std::memory_order_acquire);
+    const int64_t nanoseconds = to.stamp->nanoseconds.load(std::memory_order_acquire) -
+                                from.stamp->nanoseconds.load(std::memory_order_acquire);
     *out_ms = static_cast<double>(nanoseconds) / 1e6;
     return kOk;
   });
@@ -194,6 +200,7 @@ flagos_hal_status elapsed(flagos_hal_event* start_handle, flagos_hal_event* end_
 
 }  // namespace
 
-const flagos_hal_event_api kEventApi = {sizeof(kEventApi), create, destroy, record, query, synchronize, elapsed};
+const flagos_hal_event_api kEventApi = {sizeof(kEventApi), create, destroy, record, query,
+                                        synchronize,       elapsed};
 
 }  // namespace flagos::reference

@@ -15,7 +15,7 @@ namespace flagos::reference {
 struct Mark {
   Stream* stream = nullptr;  // null: never recorded
   uint64_t sequence = 0;
-  std::shared_ptr<Stamp> stamp;  // of timed events
+  std::shared_ptr<Stamp> stamp;                  // of timed events
   std::shared_ptr<const CapturePoint> captured;  // recorded in a capture; then the rest is empty
 };
 

@@ -41,7 +41,8 @@ const char* statusName(flagos_hal_status status) noexcept {
   return "?";
 }
 
-// The plan in force and how often each target was met. Written by init only; leaked, so that late calls stay harmless.
+// The plan in force and how often each target was met. Written by init only; leaked, so that late calls stay
+// harmless.
 struct Installed {
   FaultPlan plan;
   std::atomic<uint64_t> calls[kTargets] = {};
@@ -99,7 +100,8 @@ bool parseStatus(const std::string& name, flagos_hal_status* status) {
 
 flagos_hal_status defaultStatus(int index) {
   const std::string name = index < kFunctionTargets ? kFunctionNames[index] : "";
-  const bool allocates = name == "memory.allocate" || name == "host.allocate" || name == "async_alloc.allocate_async";
+  const bool allocates =
+      name == "memory.allocate" || name == "host.allocate" || name == "async_alloc.allocate_async";
   return allocates ? FLAGOS_HAL_STATUS_OUT_OF_MEMORY : FLAGOS_HAL_STATUS_UNKNOWN;
 }
 
@@ -132,9 +134,13 @@ bool parseFailure(const std::string& entry, FaultPlan* plan, std::string* proble
     return true;
   }
   int index = findFunction(name);
-  if (index < 0 && (name == "work.copy" || name == "work.fill")) index = kFunctionTargets + findWork(name.substr(5));
+  if (index < 0 && (name == "work.copy" || name == "work.fill")) {
+    index = kFunctionTargets + findWork(name.substr(5));
+  }
   if (index < 0) {
-    *problem = "'" + name + "' is neither a function of hal.h such as memory.allocate, nor work.copy, work.fill or device.lost";
+    *problem =
+        "'" + name +
+        "' is neither a function of hal.h such as memory.allocate, nor work.copy, work.fill or device.lost";
     return false;
   }
   FaultRule rule;
@@ -144,14 +150,16 @@ bool parseFailure(const std::string& entry, FaultPlan* plan, std::string* proble
     const bool onwards = !nth.empty() && nth.back() == '+';
     if (onwards) nth.pop_back();
     if (!parseNumber(nth, UINT64_MAX, &number) || number == 0) {
-      *problem = "'" + parts[1] + "' in '" + entry + "' is not a number from 1, with or without a + for 'and all later ones'";
+      *problem = "'" + parts[1] + "' in '" + entry +
+                 "' is not a number from 1, with or without a + for 'and all later ones'";
       return false;
     }
     rule.first = number;
     if (!onwards) rule.last = number;
   }
   if (halves.size() == 2 && !parseStatus(halves[1], &rule.status)) {
-    *problem = "'" + halves[1] + "' in '" + entry + "' is not a failing class of hal_status.def such as UNKNOWN or DEVICE_LOST";
+    *problem = "'" + halves[1] + "' in '" + entry +
+               "' is not a failing class of hal_status.def such as UNKNOWN or DEVICE_LOST";
     return false;
   }
   plan->rules[index].push_back(rule);
@@ -171,7 +179,9 @@ bool parseLatency(const std::string& entry, FaultPlan* plan, std::string* proble
     if (index >= 0) index += kFunctionTargets;
   }
   if (index < 0) {
-    *problem = "'" + parts[0] + "' is neither a function of hal.h such as memory.copy_async, nor copy, fill, event or callback";
+    *problem =
+        "'" + parts[0] +
+        "' is neither a function of hal.h such as memory.copy_async, nor copy, fill, event or callback";
     return false;
   }
   plan->latency_us[index] += static_cast<int64_t>(microseconds);
@@ -253,7 +263,8 @@ int64_t workLatency(WorkKind kind, Function function) {
 
 void sleepMicroseconds(int64_t microseconds) {
   if (microseconds <= 0) return;
-  timespec left = {static_cast<time_t>(microseconds / 1000000), static_cast<long>(microseconds % 1000000 * 1000)};
+  timespec left = {static_cast<time_t>(microseconds / 1000000),
+                   static_cast<long>(microseconds % 1000000 * 1000)};
   while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) {
   }
 }

@@ -1,18 +1,26 @@
 // Failures and delays on demand, so that what is above the HAL can be tested against them.
 //
 // FLAGOS_REFERENCE_FAIL=<target>[:<nth>][=<STATUS>][,…]
-//   <target>  a function of hal.h, "memory.allocate": the call fails and changes nothing; or
-//             "work.copy", "work.fill": the work is accepted, fails on the stream's thread and has no effect there. The
-//             next query or synchronize of the stream, or synchronize of its device, reports it once. Later work runs.
-//   <nth>     "3": the third call since init only; "3+": that and every later one; nothing: every call.
-//   <STATUS>  a class of hal_status.def; default OUT_OF_MEMORY for memory.allocate, host.allocate and async_alloc.allocate_async,
-//             else UNKNOWN. With DEVICE_LOST the device that the call or the work belongs to is lost from then on.
+//
+//   <target>: a function of hal.h, "memory.allocate": the call fails and changes nothing. Or "work.copy",
+//   "work.fill": the work is accepted, fails on the stream's thread and has no effect there. The next query
+//   or synchronize of the stream, or synchronize of its device, reports it once. Later work runs.
+//
+//   <nth>: "3" means the third call since init only; "3+" that and every later one; nothing: every call. Of
+//   several rules for one target the first that is due holds.
+//
+//   <STATUS>: a class of hal_status.def. Default: OUT_OF_MEMORY for memory.allocate, host.allocate and
+//   async_alloc.allocate_async, else UNKNOWN. With DEVICE_LOST the device that the call or the work belongs
+//   to is lost from then on.
+//
 //   "device.lost:<index>" is the device <index> being lost from the start.
 //
 // FLAGOS_REFERENCE_LATENCY=<target>:<microseconds>[,…]
-//   <target>  "copy", "fill", "event", "callback": each piece of work of that kind takes that much longer, on the stream's thread (a
-//             synchronous copy or fill: on the caller's); or a function of hal.h: functions that queue work pass the delay on
-//             to the stream's thread, in front of the work; all others sleep in the calling thread. Delays add up.
+//
+//   <target>: "copy", "fill", "event", "callback": each piece of work of that kind takes that much longer, on
+//   the stream's thread (a synchronous copy or fill: on the caller's). Or a function of hal.h: functions that
+//   queue work pass the delay on to the stream's thread, in front of the work; all others sleep in the
+//   calling thread. Delays add up.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +54,7 @@ inline constexpr int kWorkTargets = static_cast<int>(WorkKind::kCount);
 inline constexpr int kTargets = kFunctionTargets + kWorkTargets;
 
 struct FaultRule {
-  uint64_t first = 1;        // calls are numbered from 1
+  uint64_t first = 1;  // calls are numbered from 1
   uint64_t last = UINT64_MAX;
   flagos_hal_status status = FLAGOS_HAL_STATUS_UNKNOWN;
 };
@@ -58,7 +66,8 @@ struct FaultPlan {
   bool empty() const noexcept;
 };
 
-// Parses one variable into `plan`; on a mistake returns false and says in `problem` which entry and what is allowed.
+// Parses one variable into `plan`; on a mistake returns false and says in `problem` which entry and what is
+// allowed.
 bool parseFailures(const std::string& text, FaultPlan* plan, std::string* problem);
 bool parseLatencies(const std::string& text, FaultPlan* plan, std::string* problem);
 

@@ -14,7 +14,8 @@ GraphTable graph_table;  // constant-initialised
 
 flagos_hal_status unknownGraph(const flagos_hal_graph* handle) {
   if (!handle) return fail(FLAGOS_HAL_STATUS_INVALID_HANDLE, "the graph is null");
-  return fail(FLAGOS_HAL_STATUS_INVALID_HANDLE, "%p is not a live graph of this library", static_cast<const void*>(handle));
+  return fail(FLAGOS_HAL_STATUS_INVALID_HANDLE, "%p is not a live graph of this library",
+              static_cast<const void*>(handle));
 }
 
 // The tasks of one launch, and what they hold until they are queued.
@@ -53,8 +54,8 @@ class Launch {
 
 flagos_hal_status begin(flagos_hal_stream* handle, int32_t mode) {
   return invokeOnStream(Function::graph_begin_capture, handle, [&](Stream& stream) {
-    FLAGOS_HAL_REQUIRE(mode >= FLAGOS_HAL_CAPTURE_GLOBAL && mode <= FLAGOS_HAL_CAPTURE_RELAXED, INVALID_ARGUMENT,
-                       "capture mode %d is not one of flagos_hal_capture_mode", mode);
+    FLAGOS_HAL_REQUIRE(mode >= FLAGOS_HAL_CAPTURE_GLOBAL && mode <= FLAGOS_HAL_CAPTURE_RELAXED,
+                       INVALID_ARGUMENT, "capture mode %d is not one of flagos_hal_capture_mode", mode);
     FLAGOS_HAL_REQUIRE(deviceAt(stream.device).default_stream != &stream, INVALID_ARGUMENT,
                        "the default stream of device %d cannot be captured", stream.device);
     return beginCapture(stream, mode);
@@ -91,8 +92,9 @@ flagos_hal_status launch(flagos_hal_graph* handle, flagos_hal_stream* stream_han
   return invokeOnStream(Function::graph_launch, stream_handle, [&](Stream& stream) -> flagos_hal_status {
     const Graph* graph = graphs().find(handle);
     if (!graph) return unknownGraph(handle);
-    FLAGOS_HAL_REQUIRE(graph->device == stream.device, INVALID_ARGUMENT, "the graph belongs to device %d, the stream to device %d",
-                       graph->device, stream.device);
+    FLAGOS_HAL_REQUIRE(graph->device == stream.device, INVALID_ARGUMENT,
+                       "the graph belongs to device %d, the stream to device %d", graph->device,
+                       stream.device);
     if (capturing(stream)) return captureWork(stream, graph->nodes);
     Launch work;
     for (const CapturedNode& node : graph->nodes) FLAGOS_HAL_TRY(work.add(node));
@@ -115,8 +117,9 @@ flagos_hal_status destroy(flagos_hal_graph* handle) {
 flagos_hal_status exchangeMode(int32_t* inout_mode) {
   return invoke(Function::graph_exchange_thread_mode, -1, [&] {
     FLAGOS_HAL_REQUIRE(inout_mode, INVALID_ARGUMENT, "inout_mode is null");
-    FLAGOS_HAL_REQUIRE(*inout_mode >= FLAGOS_HAL_CAPTURE_GLOBAL && *inout_mode <= FLAGOS_HAL_CAPTURE_RELAXED, INVALID_ARGUMENT,
-                       "capture mode %d is not one of flagos_hal_capture_mode", *inout_mode);
+    FLAGOS_HAL_REQUIRE(*inout_mode >= FLAGOS_HAL_CAPTURE_GLOBAL && *inout_mode <= FLAGOS_HAL_CAPTURE_RELAXED,
+                       INVALID_ARGUMENT, "capture mode %d is not one of flagos_hal_capture_mode",
+                       *inout_mode);
     *inout_mode = exchangeThreadMode(*inout_mode);
     return kOk;
   });
@@ -135,6 +138,7 @@ void closeGraphs() noexcept {
   });
 }
 
-const flagos_hal_graph_api kGraphApi = {sizeof(kGraphApi), begin, end, isCapturing, launch, destroy, exchangeMode};
+const flagos_hal_graph_api kGraphApi = {sizeof(kGraphApi), begin,       end, isCapturing, launch,
+                                        destroy,           exchangeMode};
 
 }  // namespace flagos::reference

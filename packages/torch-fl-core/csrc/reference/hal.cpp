@@ -8,20 +8,10 @@ namespace {
 using namespace flagos::reference;
 
 const flagos_hal_api kApi = {
-    sizeof(kApi),
-    FLAGOS_HAL_ABI_MAJOR,
-    FLAGOS_HAL_ABI_MINOR,
-    &kSystemApi,
-    &kDeviceApi,
-    &kMemoryApi,
-    &kStreamApi,
-    &kEventApi,
-    &kHostApi,
-    &kPeerApi,
+    sizeof(kApi), FLAGOS_HAL_ABI_MAJOR, FLAGOS_HAL_ABI_MINOR, &kSystemApi, &kDeviceApi,
+    &kMemoryApi,  &kStreamApi,          &kEventApi,           &kHostApi,   &kPeerApi,
     nullptr,  // ipc
-    &kGraphApi,
-    &kTraceApi,
-    &kAsyncAllocApi,
+    &kGraphApi,   &kTraceApi,           &kAsyncAllocApi,
 };
 
 }  // namespace

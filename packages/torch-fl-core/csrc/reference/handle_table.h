@@ -1,8 +1,9 @@
-// Handles that can be checked without a lock: a handle is a number (tag, generation, index), not an address. Looking one up is
-// an index and one comparison, and a handle that was destroyed is told from a later one in the same slot.
+// Handles that can be checked without a lock: a handle is a number (tag, generation, index), not an address.
+// Looking one up is an index and one comparison, and a handle that was destroyed is told from a later one in
+// the same slot.
 //
-// Slots are never given back to the system, and an object lives as long as its slot: code that raced with a destroy sees an
-// idle object, not freed memory, and counters in it only ever grow.
+// Slots are never given back to the system, and an object lives as long as its slot: code that raced with a
+// destroy sees an idle object, not freed memory, and counters in it only ever grow.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,8 @@ namespace flagos::reference {
 
 static_assert(sizeof(void*) == 8, "handles are 64-bit numbers");
 
-// Object is default-constructed once per slot. kTag differs between tables, so a handle of one is foreign to the others.
+// Object is default-constructed once per slot. kTag differs between tables, so a handle of one is foreign to
+// the others.
 template <typename Handle, typename Object, uint8_t kTag, uint32_t kMaxSlots>
 class HandleTable {
  public:
@@ -28,8 +30,8 @@ class HandleTable {
     return value != 0 && slot.live.load(std::memory_order_acquire) == value ? &slot.object : nullptr;
   }
 
-  // Takes a slot: its object is the caller's to prepare, and can be found by `*out_handle` after publish. Null when all
-  // slots are taken. May throw bad_alloc, having taken nothing.
+  // Takes a slot: its object is the caller's to prepare, and can be found by `*out_handle` after publish.
+  // Null when all slots are taken. May throw bad_alloc, having taken nothing.
   Object* reserve(Handle** out_handle) {
     std::lock_guard<std::mutex> lock(mutex_);
     uint32_t index;
@@ -41,7 +43,8 @@ class HandleTable {
       if (used_ == kMaxSlots) return nullptr;
       index = used_;
       std::atomic<Slot*>& chunk = chunks_[index / kChunkSlots];
-      if (!chunk.load(std::memory_order_relaxed)) chunk.store(new Slot[kChunkSlots], std::memory_order_release);
+      if (!chunk.load(std::memory_order_relaxed))
+        chunk.store(new Slot[kChunkSlots], std::memory_order_release);
       ++used_;
     }
     Slot& taken = slot(index);
@@ -51,7 +54,9 @@ class HandleTable {
     return &taken.object;
   }
 
-  void publish(Handle* handle) noexcept { slotOf(handle).live.store(reinterpret_cast<uint64_t>(handle), std::memory_order_release); }
+  void publish(Handle* handle) noexcept {
+    slotOf(handle).live.store(reinterpret_cast<uint64_t>(handle), std::memory_order_release);
+  }
 
   // Makes a live handle dead; null if it was not alive. The object stays the caller's until recycle.
   Object* retire(const Handle* handle) noexcept {

@@ -1,5 +1,6 @@
-// Group host: memory of the host that every device copies from and to while the host goes on. Copies of the reference backend never
-// need the host's thread, so nothing is locked into memory; what pinning means here is that the library knows the range.
+// Group host: memory of the host that every device copies from and to while the host goes on. Copies of the
+// reference backend never need the host's thread, so nothing is locked into memory; what pinning means here
+// is that the library knows the range.
 #include <mutex>
 #include <shared_mutex>
 
@@ -20,7 +21,8 @@ flagos_hal_status allocate(uint64_t size, void** out_pointer) {
       *out_pointer = nullptr;
       return kOk;
     }
-    FLAGOS_HAL_REQUIRE(size <= uint64_t{1} << 46, OUT_OF_MEMORY, "%llu bytes of pinned memory are more than any host has",
+    FLAGOS_HAL_REQUIRE(size <= uint64_t{1} << 46, OUT_OF_MEMORY,
+                       "%llu bytes of pinned memory are more than any host has",
                        static_cast<unsigned long long>(size));
     FLAGOS_HAL_TRY(refuseDuringCapture("host.allocate"));
     Block block;
@@ -48,7 +50,8 @@ flagos_hal_status registerRange(void* pointer, uint64_t size) {
     const uintptr_t begin = reinterpret_cast<uintptr_t>(pointer);
     FLAGOS_HAL_REQUIRE(pointer && size != 0, INVALID_ARGUMENT, "the range is empty: %p, %llu bytes", pointer,
                        static_cast<unsigned long long>(size));
-    FLAGOS_HAL_REQUIRE(size <= UINTPTR_MAX - begin, INVALID_ARGUMENT, "%llu bytes from %p on go past the end of the address space",
+    FLAGOS_HAL_REQUIRE(size <= UINTPTR_MAX - begin, INVALID_ARGUMENT,
+                       "%llu bytes from %p on go past the end of the address space",
                        static_cast<unsigned long long>(size), pointer);
     RegionMap& map = regionMap();
     std::unique_lock<std::shared_mutex> lock(map.mutex);
@@ -56,10 +59,12 @@ flagos_hal_status registerRange(void* pointer, uint64_t size) {
     auto after = map.regions.lower_bound(begin + size);
     if (after != map.regions.begin()) {
       const Region& before = std::prev(after)->second;
-      FLAGOS_HAL_REQUIRE(before.base + before.size <= begin, INVALID_STATE,
-                         "%llu bytes from %p on overlap %s of %llu bytes at %p", static_cast<unsigned long long>(size), pointer,
-                         before.origin == Origin::Registered ? "a registered range" : "memory that the library allocated",
-                         static_cast<unsigned long long>(before.size), reinterpret_cast<void*>(before.base));
+      FLAGOS_HAL_REQUIRE(
+          before.base + before.size <= begin, INVALID_STATE,
+          "%llu bytes from %p on overlap %s of %llu bytes at %p", static_cast<unsigned long long>(size),
+          pointer,
+          before.origin == Origin::Registered ? "a registered range" : "memory that the library allocated",
+          static_cast<unsigned long long>(before.size), reinterpret_cast<void*>(before.base));
     }
     Region& region = map.regions[begin];
     region.base = begin;
@@ -80,7 +85,9 @@ flagos_hal_status unregisterRange(void* pointer) {
 
 }  // namespace
 
-// begin_access and end_access are for memory that the host reaches in between only; here it always may, or never.
-const flagos_hal_host_api kHostApi = {sizeof(kHostApi), allocate, release, registerRange, unregisterRange, nullptr, nullptr};
+// begin_access and end_access are for memory that the host reaches in between only; here it always may, or
+// never.
+const flagos_hal_host_api kHostApi = {sizeof(kHostApi), allocate, release, registerRange,
+                                      unregisterRange,  nullptr,  nullptr};
 
 }  // namespace flagos::reference

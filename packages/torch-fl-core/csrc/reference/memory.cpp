@@ -20,7 +20,9 @@ namespace {
 
 bool fault_mode = false;  // written by init only
 
-uint64_t roundToAlignment(uint64_t size) noexcept { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+uint64_t roundToAlignment(uint64_t size) noexcept {
+  return (size + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 // Takes `size` bytes of the simulated device's memory.
 flagos_hal_status takeCapacity(Device& device, uint64_t size, uint64_t asked) {
@@ -29,7 +31,8 @@ flagos_hal_status takeCapacity(Device& device, uint64_t size, uint64_t asked) {
     if (size > device.capacity - used) {
       return failVendor(FLAGOS_HAL_STATUS_OUT_OF_MEMORY, kCodeCapacity, "referenceErrorMemoryAllocation",
                         "device %d cannot allocate %llu bytes: %llu of %llu are free", device.index,
-                        static_cast<unsigned long long>(asked), static_cast<unsigned long long>(device.capacity - used),
+                        static_cast<unsigned long long>(asked),
+                        static_cast<unsigned long long>(device.capacity - used),
                         static_cast<unsigned long long>(device.capacity));
     }
   } while (!device.used.compare_exchange_weak(used, used + size, std::memory_order_acq_rel));
@@ -38,36 +41,42 @@ flagos_hal_status takeCapacity(Device& device, uint64_t size, uint64_t asked) {
 
 const char* describe(const Region& region) noexcept {
   switch (region.origin) {
-    case Origin::Device: return "device memory";
-    case Origin::Pinned: return "pinned memory";
-    case Origin::Registered: return "a registered range";
+    case Origin::Device:
+      return "device memory";
+    case Origin::Pinned:
+      return "pinned memory";
+    case Origin::Registered:
+      return "a registered range";
   }
   return "memory";
 }
 
 // Finds one side of a transfer. The map's mutex is held, shared.
-flagos_hal_status findSide(const char* what, const void* pointer, int32_t device, uint64_t size, Region** out_region,
-                           char** out_address) {
+flagos_hal_status findSide(const char* what, const void* pointer, int32_t device, uint64_t size,
+                           Region** out_region, char** out_address) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
   Region* region = regionMap().find(address);
   *out_address = const_cast<char*>(static_cast<const char*>(pointer));
   *out_region = region;
   if (device == kHost) {
     if (!region) return kOk;  // pageable memory
-    FLAGOS_HAL_REQUIRE(region->origin != Origin::Device || !fault_mode, INVALID_ARGUMENT,
-                       "the %s %p is given as host memory, but is memory of device %d, which the host cannot touch", what, pointer,
-                       region->device);
+    FLAGOS_HAL_REQUIRE(
+        region->origin != Origin::Device || !fault_mode, INVALID_ARGUMENT,
+        "the %s %p is given as host memory, but is memory of device %d, which the host cannot touch", what,
+        pointer, region->device);
   } else {
     FLAGOS_HAL_REQUIRE(region && region->origin == Origin::Device && !region->releasing, INVALID_HANDLE,
                        "the %s %p is not device memory of this library", what, pointer);
-    FLAGOS_HAL_REQUIRE(region->device == device, INVALID_HANDLE, "the %s %p is memory of device %d, not of device %d", what, pointer,
-                       region->device, device);
+    FLAGOS_HAL_REQUIRE(region->device == device, INVALID_HANDLE,
+                       "the %s %p is memory of device %d, not of device %d", what, pointer, region->device,
+                       device);
     *out_address = region->block.alias + (address - region->base);
   }
   const uint64_t left = region->size - (address - region->base);
   FLAGOS_HAL_REQUIRE(size <= left || region->origin == Origin::Registered, INVALID_ARGUMENT,
-                     "%llu bytes from the %s %p on go past the end of %s of %llu bytes", static_cast<unsigned long long>(size), what,
-                     pointer, describe(*region), static_cast<unsigned long long>(region->size));
+                     "%llu bytes from the %s %p on go past the end of %s of %llu bytes",
+                     static_cast<unsigned long long>(size), what, pointer, describe(*region),
+                     static_cast<unsigned long long>(region->size));
   return kOk;
 }
 
@@ -110,18 +119,23 @@ flagos_hal_status addRegion(const Block& block, uint64_t size, int32_t device, O
   }
 }
 
-flagos_hal_status takeRegion(void* pointer, int32_t device, Origin origin, bool promised, Block* block, uint64_t* size) {
+flagos_hal_status takeRegion(void* pointer, int32_t device, Origin origin, bool promised, Block* block,
+                             uint64_t* size) {
   RegionMap& map = regionMap();
   std::unique_lock<std::shared_mutex> lock(map.mutex);
   const auto it = map.regions.find(reinterpret_cast<uintptr_t>(pointer));
-  FLAGOS_HAL_REQUIRE(it != map.regions.end() && it->second.origin == origin && it->second.releasing == promised, INVALID_HANDLE,
-                     "%p is not the start of live memory of this kind; it was released already, or is not from this library", pointer);
+  FLAGOS_HAL_REQUIRE(
+      it != map.regions.end() && it->second.origin == origin && it->second.releasing == promised,
+      INVALID_HANDLE,
+      "%p is not the start of live memory of this kind; it was released already, or is not from this library",
+      pointer);
   const Region& region = it->second;
-  FLAGOS_HAL_REQUIRE(region.device == device, INVALID_HANDLE, "%p is memory of device %d, not of device %d", pointer, region.device,
-                     device);
+  FLAGOS_HAL_REQUIRE(region.device == device, INVALID_HANDLE, "%p is memory of device %d, not of device %d",
+                     pointer, region.device, device);
   const int32_t holds = region.holds.load(std::memory_order_acquire);
-  FLAGOS_HAL_REQUIRE(holds == 0, INVALID_STATE, "%p (%s, %llu bytes) is still used by %d queued transfers; wait for them first",
-                     pointer, describe(region), static_cast<unsigned long long>(region.size), holds);
+  FLAGOS_HAL_REQUIRE(holds == 0, INVALID_STATE,
+                     "%p (%s, %llu bytes) is still used by %d queued transfers; wait for them first", pointer,
+                     describe(region), static_cast<unsigned long long>(region.size), holds);
   *block = region.block;
   *size = region.size;
   map.regions.erase(it);
@@ -132,15 +146,17 @@ flagos_hal_status takeHold(const Transfer& transfer, Hold* hold) {
   Hold found;
   char* source = nullptr;
   std::shared_lock<std::shared_mutex> lock(regionMap().mutex);
-  FLAGOS_HAL_TRY(findSide("destination", transfer.destination, transfer.destination_device, transfer.size, &found.regions[0],
-                          &found.destination));
+  FLAGOS_HAL_TRY(findSide("destination", transfer.destination, transfer.destination_device, transfer.size,
+                          &found.regions[0], &found.destination));
   if (!transfer.isFill()) {
-    FLAGOS_HAL_TRY(findSide("source", transfer.source, transfer.source_device, transfer.size, &found.regions[1], &source));
+    FLAGOS_HAL_TRY(findSide("source", transfer.source, transfer.source_device, transfer.size,
+                            &found.regions[1], &source));
     const uintptr_t to = reinterpret_cast<uintptr_t>(transfer.destination);
     const uintptr_t from = reinterpret_cast<uintptr_t>(transfer.source);
     FLAGOS_HAL_REQUIRE(to + transfer.size <= from || from + transfer.size <= to, INVALID_ARGUMENT,
-                       "source %p and destination %p overlap over %llu bytes", static_cast<const void*>(transfer.source),
-                       static_cast<void*>(transfer.destination), static_cast<unsigned long long>(transfer.size));
+                       "source %p and destination %p overlap over %llu bytes",
+                       static_cast<const void*>(transfer.source), static_cast<void*>(transfer.destination),
+                       static_cast<unsigned long long>(transfer.size));
     found.source = source;
   }
   for (Region* region : found.regions) {
@@ -162,7 +178,8 @@ flagos_hal_status allocateOnDevice(int32_t device, uint64_t size, void** out_poi
     return kOk;
   }
   Device& owner = deviceAt(device);
-  FLAGOS_HAL_REQUIRE(size <= owner.capacity, OUT_OF_MEMORY, "device %d cannot allocate %llu bytes: it has %llu in all", device,
+  FLAGOS_HAL_REQUIRE(size <= owner.capacity, OUT_OF_MEMORY,
+                     "device %d cannot allocate %llu bytes: it has %llu in all", device,
                      static_cast<unsigned long long>(size), static_cast<unsigned long long>(owner.capacity));
   const uint64_t taken = roundToAlignment(size);
   FLAGOS_HAL_TRY(takeCapacity(owner, taken, size));
@@ -190,8 +207,8 @@ flagos_hal_status beginRelease(int32_t device, void* pointer) {
   RegionMap& map = regionMap();
   std::unique_lock<std::shared_mutex> lock(map.mutex);
   const auto it = map.regions.find(reinterpret_cast<uintptr_t>(pointer));
-  FLAGOS_HAL_REQUIRE(it != map.regions.end() && it->second.origin == Origin::Device && !it->second.releasing &&
-                         it->second.device == device,
+  FLAGOS_HAL_REQUIRE(it != map.regions.end() && it->second.origin == Origin::Device &&
+                         !it->second.releasing && it->second.device == device,
                      INVALID_HANDLE, "%p is not the start of live memory of device %d", pointer, device);
   it->second.releasing = true;
   return kOk;
@@ -204,7 +221,7 @@ void cancelRelease(void* pointer) noexcept {
   if (it != map.regions.end()) it->second.releasing = false;
 }
 
-// ---------------------------------------------------------------------------------------------- group memory ----
+// ------------------------------------------------------------------------------------ group memory ----
 
 namespace {
 
@@ -227,11 +244,13 @@ flagos_hal_status release(int32_t device, void* pointer) {
 }
 
 // Turns the arguments of a copy into a transfer; the device has been checked.
-flagos_hal_status makeCopy(int32_t device, void* destination, const void* source, uint64_t size, int32_t kind, Transfer* transfer) {
-  FLAGOS_HAL_REQUIRE(kind >= FLAGOS_HAL_COPY_HOST_TO_HOST && kind <= FLAGOS_HAL_COPY_DEVICE_TO_DEVICE, INVALID_ARGUMENT,
-                     "copy kind %d is not one of flagos_hal_copy_kind", kind);
-  FLAGOS_HAL_REQUIRE((destination && source) || size == 0, INVALID_ARGUMENT, "destination %p or source %p is null, with %llu bytes",
-                     destination, source, static_cast<unsigned long long>(size));
+flagos_hal_status makeCopy(int32_t device, void* destination, const void* source, uint64_t size, int32_t kind,
+                           Transfer* transfer) {
+  FLAGOS_HAL_REQUIRE(kind >= FLAGOS_HAL_COPY_HOST_TO_HOST && kind <= FLAGOS_HAL_COPY_DEVICE_TO_DEVICE,
+                     INVALID_ARGUMENT, "copy kind %d is not one of flagos_hal_copy_kind", kind);
+  FLAGOS_HAL_REQUIRE((destination && source) || size == 0, INVALID_ARGUMENT,
+                     "destination %p or source %p is null, with %llu bytes", destination, source,
+                     static_cast<unsigned long long>(size));
   const bool to_device = kind == FLAGOS_HAL_COPY_HOST_TO_DEVICE || kind == FLAGOS_HAL_COPY_DEVICE_TO_DEVICE;
   const bool from_device = kind == FLAGOS_HAL_COPY_DEVICE_TO_HOST || kind == FLAGOS_HAL_COPY_DEVICE_TO_DEVICE;
   transfer->destination = static_cast<char*>(destination);
@@ -242,7 +261,8 @@ flagos_hal_status makeCopy(int32_t device, void* destination, const void* source
   return kOk;
 }
 
-flagos_hal_status makeFill(int32_t device, void* destination, int32_t value, uint64_t size, Transfer* transfer) {
+flagos_hal_status makeFill(int32_t device, void* destination, int32_t value, uint64_t size,
+                           Transfer* transfer) {
   FLAGOS_HAL_REQUIRE(value >= 0 && value <= 255, INVALID_ARGUMENT, "fill value %d is not 0 to 255", value);
   FLAGOS_HAL_REQUIRE(destination || size == 0, INVALID_ARGUMENT, "the destination is null, with %llu bytes",
                      static_cast<unsigned long long>(size));
@@ -276,7 +296,8 @@ flagos_hal_status copy(int32_t device, void* destination, const void* source, ui
   });
 }
 
-flagos_hal_status copyAsync(flagos_hal_stream* handle, void* destination, const void* source, uint64_t size, int32_t kind) {
+flagos_hal_status copyAsync(flagos_hal_stream* handle, void* destination, const void* source, uint64_t size,
+                            int32_t kind) {
   return invokeOnStream(Function::memory_copy_async, handle, [&](Stream& stream) {
     Transfer transfer;
     FLAGOS_HAL_TRY(makeCopy(stream.device, destination, source, size, kind, &transfer));

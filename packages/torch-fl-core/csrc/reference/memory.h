@@ -1,4 +1,5 @@
-// All memory that the library knows: device blocks, pinned host blocks and registered host ranges, in one map by address.
+// All memory that the library knows: device blocks, pinned host blocks and registered host ranges, in one map
+// by address.
 #pragma once
 
 #include <atomic>
@@ -16,25 +17,27 @@ inline constexpr int32_t kHost = -1;
 // One copy or fill as the caller asked for it.
 struct Transfer {
   char* destination = nullptr;
-  const char* source = nullptr;    // null: a fill
+  const char* source = nullptr;  // null: a fill
   int32_t destination_device = kHost;
   int32_t source_device = kHost;
-  int32_t value = 0;               // of a fill
+  int32_t value = 0;  // of a fill
   uint64_t size = 0;
   bool isFill() const noexcept { return source == nullptr; }
 };
 
 struct Region;
 
-// The memory of one transfer, kept from being released until letGo, and the addresses by which the library reaches it.
+// The memory of one transfer, kept from being released until letGo, and the addresses by which the library
+// reaches it.
 struct Hold {
   Region* regions[2] = {nullptr, nullptr};
   char* destination = nullptr;
   const char* source = nullptr;
 };
 
-// Checks both sides of the transfer and takes hold of them. INVALID_HANDLE for a device address that is not of a live
-// allocation of that device, INVALID_ARGUMENT for a range past its end, an overlap, or device memory on a host's side that the host cannot touch.
+// Checks both sides of the transfer and takes hold of them. INVALID_HANDLE for a device address that is not
+// of a live allocation of that device, INVALID_ARGUMENT for a range past its end, an overlap, or device
+// memory on a host's side that the host cannot touch.
 flagos_hal_status takeHold(const Transfer& transfer, Hold* hold);
 void letGo(const Hold& hold) noexcept;
 

@@ -77,26 +77,32 @@ flagos_hal_status readOptions(Options* options) {
   if (read("FLAGOS_REFERENCE_MEMORY", &value)) {
     if (!parseBytes(value, &options->memory) || options->memory == 0 || options->memory > kMaxMemory) {
       return refuse("FLAGOS_REFERENCE_MEMORY", value,
-                    "the memory of a device must be bytes, or a whole number with KiB, MiB, GiB or TiB; at least 1 byte, at most 64TiB");
+                    "the memory of a device must be bytes, or a whole number with KiB, MiB, GiB or TiB; at "
+                    "least 1 byte, at most 64TiB");
     }
   }
   if (read("FLAGOS_REFERENCE_MEMORY_FAULT", &value)) {
     if (!parseTruth(value, &options->memory_fault)) {
-      return refuse("FLAGOS_REFERENCE_MEMORY_FAULT", value, "it must be 1, true, yes or on; or 0, false, no or off");
+      return refuse("FLAGOS_REFERENCE_MEMORY_FAULT", value,
+                    "it must be 1, true, yes or on; or 0, false, no or off");
     }
   }
   if (read("FLAGOS_REFERENCE_FAIL", &value)) {
-    if (!parseFailures(value, &options->faults, &problem)) return refuse("FLAGOS_REFERENCE_FAIL", value, problem);
+    if (!parseFailures(value, &options->faults, &problem)) {
+      return refuse("FLAGOS_REFERENCE_FAIL", value, problem);
+    }
     for (const int32_t device : options->faults.lost_devices) {
       if (device >= options->devices) {
         return refuse("FLAGOS_REFERENCE_FAIL", value,
-                      "device.lost:" + std::to_string(device) + " names a device that is not there; devices: " +
-                          std::to_string(options->devices));
+                      "device.lost:" + std::to_string(device) +
+                          " names a device that is not there; devices: " + std::to_string(options->devices));
       }
     }
   }
   if (read("FLAGOS_REFERENCE_LATENCY", &value)) {
-    if (!parseLatencies(value, &options->faults, &problem)) return refuse("FLAGOS_REFERENCE_LATENCY", value, problem);
+    if (!parseLatencies(value, &options->faults, &problem)) {
+      return refuse("FLAGOS_REFERENCE_LATENCY", value, problem);
+    }
   }
   return kOk;
 }

@@ -40,14 +40,14 @@ flagos_hal_status disable(int32_t device, int32_t peer) {
   });
 }
 
-flagos_hal_status copyAsync(flagos_hal_stream* handle, int32_t destination_device, void* destination, int32_t source_device,
-                            const void* source, uint64_t size) {
+flagos_hal_status copyAsync(flagos_hal_stream* handle, int32_t destination_device, void* destination,
+                            int32_t source_device, const void* source, uint64_t size) {
   return invokeOnStream(Function::peer_copy_async, handle, [&](Stream& stream) {
     FLAGOS_HAL_TRY(checkDevice(destination_device));
     FLAGOS_HAL_TRY(checkDevice(source_device));
-    FLAGOS_HAL_REQUIRE(stream.device == destination_device || stream.device == source_device, INVALID_ARGUMENT,
-                       "a stream of device %d cannot copy from device %d to device %d", stream.device, source_device,
-                       destination_device);
+    FLAGOS_HAL_REQUIRE(stream.device == destination_device || stream.device == source_device,
+                       INVALID_ARGUMENT, "a stream of device %d cannot copy from device %d to device %d",
+                       stream.device, source_device, destination_device);
     FLAGOS_HAL_REQUIRE((destination && source) || size == 0, INVALID_ARGUMENT,
                        "destination %p or source %p is null, with %llu bytes", destination, source,
                        static_cast<unsigned long long>(size));

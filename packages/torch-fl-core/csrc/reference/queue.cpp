@@ -19,10 +19,12 @@ namespace {
 
 thread_local bool is_worker = false;
 
-// The turn of a stream's thread at its device's gate; a no-op while the device has streams of one priority only.
+// The turn of a stream's thread at its device's gate; a no-op while the device has streams of one priority
+// only.
 class Turn {
  public:
-  explicit Turn(Stream& stream) : device_(deviceAt(stream.device)), level_(stream.priority - kGreatestPriority) {}
+  explicit Turn(Stream& stream)
+      : device_(deviceAt(stream.device)), level_(stream.priority - kGreatestPriority) {}
   ~Turn() { leave(); }
   void take() {
     if (held_) {
@@ -43,7 +45,9 @@ class Turn {
   bool held_ = false;
 };
 
-WorkKind kindOf(const DeviceWork& work) noexcept { return work.transfer.isFill() ? WorkKind::Fill : WorkKind::Copy; }
+WorkKind kindOf(const DeviceWork& work) noexcept {
+  return work.transfer.isFill() ? WorkKind::Fill : WorkKind::Copy;
+}
 
 // Executes pieces of work on the stream's thread.
 class Executor {
@@ -62,13 +66,15 @@ class Executor {
     turn_.take();
     sleepMicroseconds(task_->latency_us);
     const WorkKind kind = kindOf(work);
-    const flagos_hal_status failure = lost() ? FLAGOS_HAL_STATUS_DEVICE_LOST : workFailure(kind, stream_.device);
+    const flagos_hal_status failure =
+        lost() ? FLAGOS_HAL_STATUS_DEVICE_LOST : workFailure(kind, stream_.device);
     const int64_t start = steadyNanoseconds();
     if (failure == kOk) transferNow(work.transfer, work.hold);
     letGo(work.hold);
     if (failure == kOk) {
       if (tracing()) {
-        traceTransfer(stream_.device, stream_.number, task_->correlation, start, steadyNanoseconds(), work.transfer);
+        traceTransfer(stream_.device, stream_.number, task_->correlation, start, steadyNanoseconds(),
+                      work.transfer);
       }
     } else if (failure != FLAGOS_HAL_STATUS_DEVICE_LOST) {
       keep({failure, kind});
@@ -91,7 +97,9 @@ class Executor {
     sleepMicroseconds(task_->latency_us);
     const int64_t start = steadyNanoseconds();
     work.function(work.argument);
-    if (tracing()) traceCallback(stream_.device, stream_.number, task_->correlation, start, steadyNanoseconds());
+    if (tracing()) {
+      traceCallback(stream_.device, stream_.number, task_->correlation, start, steadyNanoseconds());
+    }
   }
 
   void execute(ReleaseWork& work) {
@@ -117,7 +125,9 @@ void finishOne(Stream& stream) noexcept {
   // Sequentially consistent with waitFor: either the waiter sees the number, or this sees the waiter.
   stream.finished.store(stream.finished.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
   if (stream.waiters.load(std::memory_order_seq_cst) == 0) return;
-  { std::lock_guard<std::mutex> lock(stream.mutex); }
+  {
+    std::lock_guard<std::mutex> lock(stream.mutex);
+  }
   stream.progress.notify_all();
 }
 
@@ -140,8 +150,8 @@ void runThread(Stream& stream) {
       executor.run(batch[i]);
       const bool last = i + 1 == batch.size();
       if (last) {
-        turn.leave();    // before anyone who waits for this piece goes on
-        batch.clear();   // also: what the tasks refer to is let go of first
+        turn.leave();   // before anyone who waits for this piece goes on
+        batch.clear();  // also: what the tasks refer to is let go of first
       }
       finishOne(stream);
       if (last) break;
@@ -162,7 +172,8 @@ flagos_hal_status startThread(Stream& stream) {
     error = failure.code().value();
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return error == 0 ? kOk : failSystem(FLAGOS_HAL_STATUS_OUT_OF_MEMORY, error, "starting the stream's thread");
+  return error == 0 ? kOk
+                    : failSystem(FLAGOS_HAL_STATUS_OUT_OF_MEMORY, error, "starting the stream's thread");
 }
 
 }  // namespace
@@ -193,7 +204,8 @@ flagos_hal_status enqueue(Stream& stream, Task* tasks, size_t count) {
   {
     std::lock_guard<std::mutex> lock(stream.mutex);
     if (!stream.thread.joinable()) FLAGOS_HAL_TRY(startThread(stream));
-    stream.tasks.insert(stream.tasks.end(), std::make_move_iterator(tasks), std::make_move_iterator(tasks + count));
+    stream.tasks.insert(stream.tasks.end(), std::make_move_iterator(tasks),
+                        std::make_move_iterator(tasks + count));
     stream.queued.store(stream.queued.load(std::memory_order_relaxed) + count, std::memory_order_release);
   }
   stream.work.notify_one();

@@ -8,8 +8,8 @@
 
 namespace flagos::reference {
 
-// Appends all of `tasks` (moved from), or, where the stream's thread cannot be started, none. Holds that the tasks have stay
-// with the caller on failure.
+// Appends all of `tasks` (moved from), or, where the stream's thread cannot be started, none. Holds that the
+// tasks have stay with the caller on failure.
 flagos_hal_status enqueue(Stream& stream, Task* tasks, size_t count);
 
 // Checks and queues, or records, a copy or fill of any size.

@@ -22,9 +22,9 @@ struct Region {
   uint64_t size = 0;
   int32_t device = -1;
   Origin origin = Origin::Device;
-  bool releasing = false;      // async_alloc.release_async took it; guarded by the map's mutex
+  bool releasing = false;         // async_alloc.release_async took it; guarded by the map's mutex
   std::atomic<int32_t> holds{0};  // transfers queued or running; taken under the map's mutex (shared will do)
-  Block block;                 // what to give back to the system
+  Block block;                    // what to give back to the system
 };
 
 struct RegionMap {
@@ -45,8 +45,9 @@ RegionMap& regionMap() noexcept;
 // Puts the block into the map; gives the block back if that fails.
 flagos_hal_status addRegion(const Block& block, uint64_t size, int32_t device, Origin origin);
 
-// Takes the region that begins at `pointer` out of the map if it is of that origin (and, for device memory, device) and no
-// transfer holds it, and returns its block to give back.
-flagos_hal_status takeRegion(void* pointer, int32_t device, Origin origin, bool promised, Block* block, uint64_t* size);
+// Takes the region that begins at `pointer` out of the map if it is of that origin (and, for device memory,
+// device) and no transfer holds it, and returns its block to give back.
+flagos_hal_status takeRegion(void* pointer, int32_t device, Origin origin, bool promised, Block* block,
+                             uint64_t* size);
 
 }  // namespace flagos::reference

@@ -8,17 +8,28 @@ namespace flagos::reference {
 namespace {
 const char* errnoName(int error) noexcept {
   switch (error) {
-    case ENOMEM: return "ENOMEM";
-    case EAGAIN: return "EAGAIN";
-    case EMFILE: return "EMFILE";
-    case ENFILE: return "ENFILE";
-    case ENOSPC: return "ENOSPC";
-    case EINVAL: return "EINVAL";
-    case EACCES: return "EACCES";
-    case EPERM: return "EPERM";
-    case ENOENT: return "ENOENT";
-    case ENOSYS: return "ENOSYS";
-    default: return "errno";
+    case ENOMEM:
+      return "ENOMEM";
+    case EAGAIN:
+      return "EAGAIN";
+    case EMFILE:
+      return "EMFILE";
+    case ENFILE:
+      return "ENFILE";
+    case ENOSPC:
+      return "ENOSPC";
+    case EINVAL:
+      return "EINVAL";
+    case EACCES:
+      return "EACCES";
+    case EPERM:
+      return "EPERM";
+    case ENOENT:
+      return "ENOENT";
+    case ENOSYS:
+      return "ENOSYS";
+    default:
+      return "errno";
   }
 }
 }  // namespace

@@ -19,7 +19,8 @@ StreamTable& streams() noexcept { return stream_table; }
 
 flagos_hal_status unknownStream(const flagos_hal_stream* handle) {
   if (!handle) return fail(FLAGOS_HAL_STATUS_INVALID_HANDLE, "the stream is null");
-  return fail(FLAGOS_HAL_STATUS_INVALID_HANDLE, "%p is not a live stream of this library", static_cast<const void*>(handle));
+  return fail(FLAGOS_HAL_STATUS_INVALID_HANDLE, "%p is not a live stream of this library",
+              static_cast<const void*>(handle));
 }
 
 flagos_hal_status openStream(Device& device, int32_t priority, flagos_hal_stream** out_handle) {
@@ -30,8 +31,8 @@ flagos_hal_status openStream(Device& device, int32_t priority, flagos_hal_stream
     std::lock_guard<std::mutex> lock(device.mutex);
     if (device.streams.size() > static_cast<size_t>(kMaxStreamsPerDevice)) {
       streams().recycle(handle);
-      return fail(FLAGOS_HAL_STATUS_OUT_OF_MEMORY, "device %d has %d streams, as many as it can have", device.index,
-                  kMaxStreamsPerDevice);
+      return fail(FLAGOS_HAL_STATUS_OUT_OF_MEMORY, "device %d has %d streams, as many as it can have",
+                  device.index, kMaxStreamsPerDevice);
     }
     device.streams.push_back(stream);
     stream->device = device.index;
@@ -40,7 +41,8 @@ flagos_hal_status openStream(Device& device, int32_t priority, flagos_hal_stream
     stream->handle = handle;
     stream->failure = Failure{};
     // Under the device's lock, so that a loss at this moment reaches the stream.
-    stream->flags.store(device.lost.load(std::memory_order_acquire) ? kStreamLost : 0, std::memory_order_release);
+    stream->flags.store(device.lost.load(std::memory_order_acquire) ? kStreamLost : 0,
+                        std::memory_order_release);
     if (priority != 0) device.has_priorities.store(true, std::memory_order_release);
   } catch (...) {
     streams().recycle(handle);
@@ -57,7 +59,8 @@ void closeStream(Stream& stream) noexcept {
   Device& device = deviceAt(stream.device);
   {
     std::lock_guard<std::mutex> lock(device.mutex);
-    device.streams.erase(std::remove(device.streams.begin(), device.streams.end(), &stream), device.streams.end());
+    device.streams.erase(std::remove(device.streams.begin(), device.streams.end(), &stream),
+                         device.streams.end());
   }
   // A failure that nobody was told of passes to the device's default stream, rather than being swallowed.
   if (stream.flags.load(std::memory_order_acquire) & kStreamFailed) {
@@ -110,15 +113,17 @@ flagos_hal_status takeDeviceFailure(Device& device) {
 }
 
 flagos_hal_status refuseOnWorker() {
-  FLAGOS_HAL_REQUIRE(!onWorkerThread(), INVALID_STATE, "a host callback must not wait for the device: its stream waits for it");
+  FLAGOS_HAL_REQUIRE(!onWorkerThread(), INVALID_STATE,
+                     "a host callback must not wait for the device: its stream waits for it");
   return kOk;
 }
 
-// ---------------------------------------------------------------------------------------------- group stream ----
+// ------------------------------------------------------------------------------------ group stream ----
 
 namespace {
 
-flagos_hal_status create(int32_t device, const flagos_hal_stream_options* options, flagos_hal_stream** out_stream) {
+flagos_hal_status create(int32_t device, const flagos_hal_stream_options* options,
+                         flagos_hal_stream** out_stream) {
   return invoke(Function::stream_create, device, [&] {
     FLAGOS_HAL_REQUIRE(out_stream, INVALID_ARGUMENT, "out_stream is null");
     FLAGOS_HAL_TRY(checkDevice(device));
@@ -135,7 +140,8 @@ flagos_hal_status destroy(flagos_hal_stream* handle) {
     FLAGOS_HAL_TRY(inject(Function::stream_destroy, stream ? stream->device : -1));
     if (!stream) return unknownStream(handle);
     FLAGOS_HAL_REQUIRE(deviceAt(stream->device).default_handle != handle, INVALID_HANDLE,
-                       "the default stream of device %d belongs to the library and cannot be destroyed", stream->device);
+                       "the default stream of device %d belongs to the library and cannot be destroyed",
+                       stream->device);
     FLAGOS_HAL_TRY(refuseOnWorker());
     if (!streams().retire(handle)) return unknownStream(handle);
     closeStream(*stream);
@@ -228,7 +234,9 @@ flagos_hal_status hostCallback(flagos_hal_stream* handle, void (*function)(void*
   return invokeOnStream(Function::stream_host_callback, handle, [&](Stream& stream) {
     FLAGOS_HAL_REQUIRE(function, INVALID_ARGUMENT, "the function is null");
     const CallbackWork work{function, argument};
-    if (capturing(stream)) return captureWork(stream, {{work, WorkKind::Callback, Function::stream_host_callback}});
+    if (capturing(stream)) {
+      return captureWork(stream, {{work, WorkKind::Callback, Function::stream_host_callback}});
+    }
     Task task = makeTask(work, WorkKind::Callback, Function::stream_host_callback);
     return enqueue(stream, &task, 1);
   });
@@ -236,7 +244,8 @@ flagos_hal_status hostCallback(flagos_hal_stream* handle, void (*function)(void*
 
 }  // namespace
 
-const flagos_hal_stream_api kStreamApi = {sizeof(kStreamApi), create,    destroy,      defaultStream, priorityRange, query,
-                                          synchronize,        waitEvent, nativeHandle, streamDevice,  hostCallback};
+const flagos_hal_stream_api kStreamApi = {sizeof(kStreamApi), create,       destroy,     defaultStream,
+                                          priorityRange,      query,        synchronize, waitEvent,
+                                          nativeHandle,       streamDevice, hostCallback};
 
 }  // namespace flagos::reference

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "csrc/reference/device.h"
-#include "csrc/reference/options.h"
 #include "csrc/reference/handle_table.h"
+#include "csrc/reference/options.h"
 #include "csrc/reference/status.h"
 #include "csrc/reference/work.h"
 
@@ -28,28 +28,29 @@ struct Failure {
   WorkKind kind = WorkKind::Other;
 };
 
-// Lives as long as its slot in the table of handles (handle_table.h). `queued` and `finished` only ever grow, also from one
-// owner of the slot to the next, so a mark (stream, number) stays true for ever once it is reached.
+// Lives as long as its slot in the table of handles (handle_table.h). `queued` and `finished` only ever grow,
+// also from one owner of the slot to the next, so a mark (stream, number) stays true for ever once it is
+// reached.
 struct Stream {
   std::atomic<uint64_t> queued{0};    // pieces of work accepted; written under mutex
   std::atomic<uint64_t> finished{0};  // pieces of work done; written by the stream's thread
   std::atomic<uint32_t> flags{0};
-  std::atomic<uint32_t> waiters{0};   // threads in waitFor
+  std::atomic<uint32_t> waiters{0};  // threads in waitFor
   int32_t device = -1;
   int32_t priority = 0;
-  uint64_t number = 0;                // identifies the stream in traces
+  uint64_t number = 0;  // identifies the stream in traces
   flagos_hal_stream* handle = nullptr;
 
-  std::mutex mutex;                   // guards what follows
-  std::condition_variable work;       // the thread sleeps here
-  std::condition_variable progress;   // threads that wait for `finished`
+  std::mutex mutex;                  // guards what follows
+  std::condition_variable work;      // the thread sleeps here
+  std::condition_variable progress;  // threads that wait for `finished`
   std::vector<Task> tasks;
-  std::thread thread;                 // started with the first piece of work
+  std::thread thread;  // started with the first piece of work
   bool stop = false;
   Failure failure;
 };
 
-using StreamTable = HandleTable<flagos_hal_stream, Stream, 'S', kMaxDevices * (kMaxStreamsPerDevice + 64)>;
+using StreamTable = HandleTable<flagos_hal_stream, Stream, 'S', kMaxDevices*(kMaxStreamsPerDevice + 64)>;
 StreamTable& streams() noexcept;
 
 flagos_hal_status unknownStream(const flagos_hal_stream* handle);

@@ -21,7 +21,9 @@ void closeAll() noexcept {
   streams().forEach([](flagos_hal_stream* handle) {
     // Non-default streams first: what they failed with passes to the default one.
     Stream* stream = streams().find(handle);
-    if (stream && deviceAt(stream->device).default_handle != handle && streams().retire(handle)) closeStream(*stream);
+    if (stream && deviceAt(stream->device).default_handle != handle && streams().retire(handle)) {
+      closeStream(*stream);
+    }
   });
   streams().forEach([](flagos_hal_stream* handle) {
     if (Stream* stream = streams().retire(handle)) closeStream(*stream);

@@ -29,7 +29,8 @@ std::shared_mutex& sinkMutex() {
 }
 Sink sink;  // guarded by sinkMutex
 
-// Nanoseconds from the steady clock to the Unix epoch. Fixed at init: a trace does not jump when the wall clock is set.
+// Nanoseconds from the steady clock to the Unix epoch. Fixed at init: a trace does not jump when the wall
+// clock is set.
 int64_t epoch_offset = 0;
 
 void deliver(flagos_hal_activity& activity) {
@@ -44,13 +45,15 @@ void deliver(flagos_hal_activity& activity) {
 
 uint64_t currentCorrelation() noexcept { return correlation_of_thread; }
 
-void traceTransfer(int32_t device, uint64_t stream, uint64_t correlation, int64_t start, int64_t end, const Transfer& transfer) {
+void traceTransfer(int32_t device, uint64_t stream, uint64_t correlation, int64_t start, int64_t end,
+                   const Transfer& transfer) {
   flagos_hal_activity activity = {};
   const char* name = "copy host to host";
   if (transfer.isFill()) {
     name = "fill";
   } else if (transfer.destination_device != kHost && transfer.source_device != kHost) {
-    name = transfer.destination_device == transfer.source_device ? "copy device to device" : "copy peer to peer";
+    name =
+        transfer.destination_device == transfer.source_device ? "copy device to device" : "copy peer to peer";
   } else if (transfer.destination_device != kHost) {
     name = "copy host to device";
   } else if (transfer.source_device != kHost) {
@@ -91,7 +94,7 @@ void closeTrace() noexcept {
   sink = Sink{};
 }
 
-// ----------------------------------------------------------------------------------------------- group trace ----
+// ------------------------------------------------------------------------------------ group trace ----
 
 namespace {
 

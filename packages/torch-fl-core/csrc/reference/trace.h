@@ -15,8 +15,10 @@ inline bool tracing() noexcept { return trace_running.load(std::memory_order_acq
 // The id that work queued by this thread carries.
 uint64_t currentCorrelation() noexcept;
 
-// Deliver an activity that has ended. `stream` is Stream::number, 0 for a synchronous call; times are those of steadyNanoseconds.
-void traceTransfer(int32_t device, uint64_t stream, uint64_t correlation, int64_t start, int64_t end, const Transfer& transfer);
+// Deliver an activity that has ended. `stream` is Stream::number, 0 for a synchronous call; times are those
+// of steadyNanoseconds.
+void traceTransfer(int32_t device, uint64_t stream, uint64_t correlation, int64_t start, int64_t end,
+                   const Transfer& transfer);
 void traceCallback(int32_t device, uint64_t stream, uint64_t correlation, int64_t start, int64_t end);
 
 // Called by init and shutdown.
