@@ -224,7 +224,7 @@ def demo(session: nox.Session) -> None:
     its options.
     """
     env = environment(session)
-    env.run(env.python, "demo/train.py", *env.arguments)
+    env.python_module("demo.train", *env.arguments)
 
 
 @nox.session(python=False)
