@@ -216,6 +216,7 @@ bool FaultPlan::empty() const noexcept {
 }
 
 bool parseFailures(const std::string& text, FaultPlan* plan, std::string* problem) {
+  plan->failures = text;
   for (const std::string& entry : split(text, ',')) {
     if (!parseFailure(entry, plan, problem)) return false;
   }
@@ -231,8 +232,10 @@ bool parseLatencies(const std::string& text, FaultPlan* plan, std::string* probl
 
 void installFaults(FaultPlan plan) {
   if (!installed) installed = new Installed;
+  if (plan.failures != installed->plan.failures) {
+    for (std::atomic<uint64_t>& calls : installed->calls) calls.store(0, std::memory_order_relaxed);
+  }
   installed->plan = std::move(plan);
-  for (std::atomic<uint64_t>& calls : installed->calls) calls.store(0, std::memory_order_relaxed);
   faults_installed = !installed->plan.empty();
 }
 

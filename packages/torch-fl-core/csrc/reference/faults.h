@@ -6,7 +6,8 @@
 //   "work.fill": the work is accepted, fails on the stream's thread and has no effect there. The next query
 //   or synchronize of the stream, or synchronize of its device, reports it once. Later work runs.
 //
-//   <nth>: "3" means the third call since init only; "3+" that and every later one; nothing: every call. Of
+//   <nth>: "3" means the third call only; "3+" that and every later one; nothing: every call. Calls are
+//   counted from the first init on, also past a shutdown; an init that finds another value counts anew. Of
 //   several rules for one target the first that is due holds.
 //
 //   <STATUS>: a class of hal_status.def. Default: OUT_OF_MEMORY for memory.allocate, host.allocate and
@@ -63,6 +64,7 @@ struct FaultPlan {
   std::vector<FaultRule> rules[kTargets];
   int64_t latency_us[kTargets] = {};
   std::vector<int32_t> lost_devices;
+  std::string failures;  // the text that the rules were read from
   bool empty() const noexcept;
 };
 
@@ -71,7 +73,7 @@ struct FaultPlan {
 bool parseFailures(const std::string& text, FaultPlan* plan, std::string* problem);
 bool parseLatencies(const std::string& text, FaultPlan* plan, std::string* problem);
 
-// Makes `plan` the one in force and starts counting calls anew.
+// Makes `plan` the one in force; counts calls anew if its failures are others than before.
 void installFaults(FaultPlan plan);
 
 extern bool faults_installed;  // written by init only
