@@ -1,0 +1,20 @@
+"""The __vendor__ backend of torch-fl: its description. Opens no library and imports no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch_fl_base.spec import BackendSpec
+from torch_fl___vendor__._version import __version__
+
+__all__ = ["__version__", "backend"]
+
+
+def backend() -> BackendSpec:
+    """Describe the backend. Pure data."""
+    return BackendSpec(
+        name="__vendor__",
+        library=Path(__file__).parent / "libflagos_hal___vendor__.so",
+        built_for_abi=(1, 0),
+        probe_paths=("/dev/__vendor__*",),
+    )

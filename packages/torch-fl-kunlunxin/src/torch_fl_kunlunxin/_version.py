@@ -1,0 +1,3 @@
+"""The version of this package; it has its own releases."""
+
+__version__ = "0.1.0"
