@@ -217,7 +217,7 @@ def test_event_without_timing_says_so() -> None:
     start.record()
     end.record()
     end.synchronize()
-    with pytest.raises(RuntimeError, match="enable_timing|timing"):
+    with pytest.raises(ValueError, match="enable_timing"):
         start.elapsed_time(end)
 
 

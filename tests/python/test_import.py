@@ -232,3 +232,27 @@ def test_log_variable_shows_what_was_found(run: Any) -> None:
     done = run("import torch_fl", FLAGOS_LOG="backends=info")
     assert done.returncode == 0
     assert "torch_fl.backends INFO: reference" in done.stderr
+
+
+def test_claim_changes_nothing_of_torch_but_dlpack(evaluate: Any) -> None:
+    answer = evaluate(
+        f"""
+        import sys, torch, torch.nn, torch.optim, torch.utils.data
+        def members():
+            seen = {{}}
+            owners = [torch, torch.Tensor, torch.nn.Module, torch.nn.Parameter, torch.optim.Optimizer, torch.storage,
+                      torch.UntypedStorage, torch.TypedStorage, torch.serialization, torch.accelerator, torch.cuda, torch.random]
+            for owner in owners:
+                seen.update({{(owner.__name__, name): id(value) for name, value in vars(owner).items()}})
+            return seen
+        before = members()
+        {AUTOLOAD}
+        after = members()
+        changed = [f"{{o}}.{{n}}" for (o, n), value in before.items() if after.get((o, n)) != value]
+        added = [f"{{o}}.{{n}}" for (o, n) in after if (o, n) not in before]
+        answer = [sorted(changed), sorted(name for name in added if "flagos" not in name)]
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert answer[0] == ["Tensor.__dlpack__", "Tensor.__dlpack_device__"]
+    assert answer[1] == []

@@ -65,13 +65,23 @@ def load() -> Any:
         for suffix in importlib.machinery.EXTENSION_SUFFIXES:
             file = PACKAGE / f"_C{suffix}"
             if file.is_file():
-                return _import("torch_fl._C", file)
+                return _import_bindings(file)
         others = ", ".join(path.name for path in sorted(PACKAGE.glob("_C.*.so"))) or "none"
         here = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}"
         raise BackendError(
             f"flagos: torch-fl-core has no bindings for this Python ({here}) in {PACKAGE} (found: {others}); "
             f"reinstall torch-fl-core with this Python's pip. {DOCTOR}"
         )
+
+
+def _import_bindings(file: Path) -> ModuleType:
+    try:
+        return _import("torch_fl._C", file)
+    except ImportError as error:  # of the dynamic loader: its message names file and symbol
+        raise BackendError(
+            f"flagos: the compiled parts of torch-fl-core cannot be loaded with torch "
+            f"{sys.modules['torch'].__version__}: {error}. Reinstall torch-fl-core for this torch. {DOCTOR}"
+        ) from error
 
 
 def load_part(name: str) -> ModuleType:

@@ -226,9 +226,7 @@ def _judge(record: Record, exists: Callable[[str], bool] | None) -> Record:
     abi = info.abi if info else ABI
     if spec.built_for_abi[0] != abi[0]:
         theirs, ours = ".".join(map(str, spec.built_for_abi)), ".".join(map(str, abi))
-        reason = (
-            f"its library was built for HAL ABI {theirs}; this core speaks {ours}; install one for it"
-        )
+        reason = f"its library was built for HAL ABI {theirs}; this core speaks {ours}; install one for it"
         return replace(record, state=State.ABI_REFUSED, reason=reason)
     if not spec.library.is_file():
         reason = f"its library {spec.library} does not exist: reinstall {spec.distribution or 'its package'}"

@@ -12,8 +12,16 @@ from ._lazy import DEVICE, DeviceLike, index_of, native, valid_index
 _DEVICE_TYPE = 20  # c10::DeviceType::PrivateUse1
 
 
-class Event(torch.Event):
+class _EventType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == DEVICE
+
+
+class Event(torch.Event, metaclass=_EventType):
     """A mark in a stream, that other streams and the host can wait for. Made at its first record.
+
+    What is made is a torch.Event itself, which has all that is needed: torch.Stream.record_event and
+    torch.Event.elapsed_time refuse an event of a derived class (seen on 2.13). isinstance knows both names.
 
     Args:
         enable_timing: elapsed_time can be asked of it.
@@ -24,21 +32,13 @@ class Event(torch.Event):
 
     def __new__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> Event:
+    ) -> torch.Event:  # type: ignore[misc]
         """Make an event; see the class."""
         if interprocess:
             raise NotImplementedError(
                 "flagos: events cannot be shared between processes; make it with interprocess=False"
             )
-        return super().__new__(cls, DEVICE, enable_timing=enable_timing, blocking=blocking)
-
-    def record(self, stream: torch.Stream | None = None) -> None:
-        """Record the event at the tail of `stream`; the current stream of the current device by default."""
-        super().record(current_stream() if stream is None else stream)
-
-    def wait(self, stream: torch.Stream | None = None) -> None:
-        """Make work queued on `stream` from now on wait for the event; queued, the host does not wait."""
-        super().wait(current_stream() if stream is None else stream)
+        return torch.Event(DEVICE, enable_timing=enable_timing, blocking=blocking)
 
 
 class Stream(torch.Stream):
