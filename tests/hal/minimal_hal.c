@@ -372,7 +372,7 @@ static flagos_hal_status shutdown_library(void) {
   }
   pthread_mutex_lock(&lock);
   __atomic_store_n(&ready, 0, __ATOMIC_RELEASE);
-  owner = 0;
+
   while (events) {
     flagos_hal_event* event = events;
     events = event->next;

@@ -1,11 +1,12 @@
-"""A HAL library in Python, through ctypes: for the conformance kit, the doctor, and vendors who try their library.
+"""A HAL library in Python, through ctypes: for the conformance kit, the doctor, and vendors who try their
+library.
 
-`load` opens a library and negotiates by the rules of core's own loader (csrc/hal), in the same words. The structures and
-function types are made from hal.h at run time (`_hal_header`). Calls release the GIL.
+`load` opens a library and negotiates by the rules of core's own loader (csrc/hal), in the same words. The
+structures and function types are made from hal.h at run time (`_hal_header`). Calls release the GIL.
 
     hal = load("reference", path)
     hal.system.init()
-    pointer = hal.memory.allocate(0, 4096)       # outputs are returned; a status other than OK raises HalError
+    pointer = hal.memory.allocate(0, 4096)       # outputs are returned; a status but OK raises HalError
     status = hal.raw.memory.release(0, pointer)  # the C signature; returns the status
 """
 
@@ -114,7 +115,8 @@ class Outcome:
 
 
 class Hal:
-    """An opened library. It is never unloaded: pointers into it may be anywhere. init is the caller's to call."""
+    """An opened library. It is never unloaded: pointers into it may be anywhere. init is the caller's to
+    call."""
 
     def __init__(
         self, name: str, path: str, abi: tuple[int, int], tables: dict[str, dict[str, Any]], has: set[str]
@@ -122,7 +124,8 @@ class Hal:
         self.name = name
         self.path = path
         self.query: Callable[..., int] | None = None
-        """The library's flagos_hal_query, with the table as an address; None where the tables came otherwise."""
+        """The library's flagos_hal_query, with the table as an address; None where the tables came
+        otherwise."""
         self.abi = abi
         """The version that the library was compiled with."""
         self._has = has
@@ -155,7 +158,8 @@ class Hal:
         return checked
 
     def call(self, qualified: str, *inputs: Any) -> Outcome:
-        """Call a function with its inputs alone; outputs are made here, and given back whatever the status."""
+        """Call a function with its inputs alone; outputs are made here, and given back whatever the
+        status."""
         function = header().function(qualified)
         arguments, outputs = bind(function, inputs)
         status = self.function(qualified)(*arguments)
@@ -194,7 +198,8 @@ class Hal:
 
 
 def bind(function: Function, inputs: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-    """Return the C arguments and the output objects for a call. An `inout_` parameter takes an input and gives an output."""
+    """Return the C arguments and the output objects for a call. An `inout_` parameter takes an input and
+    gives an output."""
     arguments: list[Any] = []
     outputs: list[Any] = []
     remaining = list(inputs)
@@ -239,7 +244,8 @@ def _describe(value: Any) -> str:
     return repr(value) if isinstance(value, (int, float, type(None))) else type(value).__name__
 
 
-# ------------------------------------------------------------------------------------------------ loading ----
+# ------------------------------------------------------------------------------------------------ loading
+# ----
 
 
 def load(name: str, path: str | os.PathLike[str], *, private_copy: bool = False) -> Hal:
@@ -260,7 +266,8 @@ def load(name: str, path: str | os.PathLike[str], *, private_copy: bool = False)
     try:
         library = ctypes.CDLL(opened, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
-        # The loader's words for a library that this one needs; a HAL library should open its SDK at run time instead.
+        # The loader's words for a library that this one needs; a HAL library should open its SDK at run time
+        # instead.
         dependency = "cannot open shared object file" in str(error)
         advice = (
             f" Install the library that is missing or put it on the loader path. {_DETAILS}"
@@ -276,8 +283,9 @@ def load(name: str, path: str | os.PathLike[str], *, private_copy: bool = False)
     except AttributeError:
         raise HalLoadError(
             "NoEntryPoint",
-            f"flagos: backend '{name}': '{shown}' does not export flagos_hal_query, so it is not a HAL library, or was linked "
-            f"without that export. `nm -D --defined-only` on it must list the symbol.{_ADVICE}",
+            f"flagos: backend '{name}': '{shown}' does not export flagos_hal_query, so it is not a HAL "
+            f"library, or was linked without that export. `nm -D --defined-only` on it must list the "
+            f"symbol.{_ADVICE}",
         ) from None
     hal = negotiate(name, shown, query)
     hal.query = query
@@ -313,7 +321,7 @@ def _check_file(name: str, path: str) -> None:
         fault = (
             "is not a file"
             if not stat.S_ISREG(os.fstat(descriptor).st_mode)
-            else _elf_fault(os.pread(descriptor, 64, 0))
+            else _elf_fault(os.pread(descriptor, 64, 0)) or _cut_off(descriptor)
         )
     finally:
         os.close(descriptor)
@@ -322,7 +330,8 @@ def _check_file(name: str, path: str) -> None:
 
 
 def _elf_fault(head: bytes) -> str:
-    """Return what is wrong with the first 64 bytes of a library, "" if nothing is: the loader's own words vary."""
+    """Return what is wrong with the first 64 bytes of a library, "" if nothing is: the loader's own words
+    vary."""
     if not head:
         return "is empty"
     if head[:4] != b"\x7fELF":
@@ -337,6 +346,25 @@ def _elf_fault(head: bytes) -> str:
         theirs = _MACHINES.get(machine, f"machine number {machine}")
         return f"is built for {theirs}, this process is {_MACHINES[own]}"
     return ""
+
+
+def _cut_off(descriptor: int) -> str:
+    """Return what is wrong with a library that ends before its last segment, "" if nothing is. The loader
+    maps it all the same, and the process dies with SIGBUS."""
+    header = os.pread(descriptor, 64, 0)
+    (table,) = struct.unpack_from("=Q", header, 32)
+    entry, count = struct.unpack_from("=HH", header, 54)
+    end = table + entry * count
+    for index in range(count):
+        segment = os.pread(descriptor, 56, table + entry * index)
+        if len(segment) < 56:
+            break
+        (kind,) = struct.unpack_from("=I", segment)
+        offset, _, _, size = struct.unpack_from("=QQQQ", segment, 8)
+        if kind == 1:  # PT_LOAD
+            end = max(end, offset + size)
+    size = os.fstat(descriptor).st_size
+    return f"is cut off: it has {size} bytes of at least {end}" if end > size else ""
 
 
 def query_prototype() -> type[Any]:

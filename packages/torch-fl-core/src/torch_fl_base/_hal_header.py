@@ -1,10 +1,10 @@
 """What hal.h says, as Python data: constants, structures, the functions of each group, and the requirements.
 
-Everything is read from the headers that are installed with this package, so that there is no second list to keep equal:
-`_hal` makes its ctypes mirror from them, the conformance kit its parametrised tests, the documentation its table. Types,
-texts and numbers come from hal.h and hal_status.def; what may be left out, since when, and what holds before init comes from
-hal_members.def. The parser knows only the plain subset of C that hal.h keeps to, and raises on anything else; tests
-compare its result with a compiler's.
+Everything is read from the headers that are installed with this package, so that there is no second list to
+keep equal: `_hal` makes its ctypes mirror from them, the conformance kit its parametrised tests, the
+documentation its table. Types, texts and numbers come from hal.h and hal_status.def; what may be left out,
+since when, and what holds before init comes from hal_members.def. The parser knows only the plain subset of
+C that hal.h keeps to, and raises on anything else; tests compare its result with a compiler's.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Function:
     since: str
     """The version of the ABI that brought it, "1.0"."""
     before_init: str
-    """CALL: refused before init, after shutdown and in a forked child; RELEASE: then OK and without effect; ANYTIME: works
-    before init."""
+    """CALL: refused before init, after shutdown and in a forked child; RELEASE: then OK and without effect;
+    ANYTIME: works before init."""
 
     @property
     def qualified(self) -> str:
@@ -117,7 +117,8 @@ class Header:
 
 
 def include_dir() -> Path:
-    """Return the directory that holds flagos/hal.h: the package's own, or in a source tree the one beside src/."""
+    """Return the directory that holds flagos/hal.h: the package's own, or in a source tree the one beside
+    src/."""
     here = Path(__file__).resolve().parent
     for candidate in (here / "include", here.parents[1] / "include"):
         if (candidate / "flagos" / "hal.h").is_file():
@@ -134,7 +135,8 @@ def header() -> Header:
 
 
 def parse(path: Path) -> Header:
-    """Read a hal.h and the hal_status.def beside it. Raises: ValueError for C beyond the subset that the header keeps to."""
+    """Read a hal.h and the hal_status.def beside it. Raises: ValueError for C beyond the subset that the
+    header keeps to."""
     source = path.read_text(encoding="utf-8")
     statuses = _statuses(path.with_name("hal_status.def").read_text(encoding="utf-8"))
     code = _without_comments(source)

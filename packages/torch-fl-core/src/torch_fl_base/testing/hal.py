@@ -1,4 +1,5 @@
-"""The HAL level of the conformance kit: what a HAL library must do, by the requirements of hal.h. Needs no torch.
+"""The HAL level of the conformance kit: what a HAL library must do, by the requirements of hal.h. Needs no
+torch.
 
 In a vendor's tests, beside a `quirks.py` that defines QUIRKS:
 
@@ -84,6 +85,7 @@ if pytest is not None:
                 request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
     def test_kit_every_exemption_covers_a_test(conformance_target: Target) -> None:
+        """An exemption that covers nothing is a mistake in its pattern, or is out of date."""
         quirks = conformance_target.quirks()
         names = [
             (name, (requirement(function.__name__), *marks(function).also))
@@ -118,7 +120,10 @@ if pytest is not None:
         test.conformance_of = function  # type: ignore[attr-defined]
         if mark.names:
             values = [case if len(mark.names) > 1 else case[0] for case in mark.cases]
-            return pytest.mark.parametrize(",".join(mark.names), values, ids=mark.ids)(test)
+            parametrised: Callable[..., None] = pytest.mark.parametrize(
+                ",".join(mark.names), values, ids=mark.ids
+            )(test)
+            return parametrised
         return test
 
     def _collect() -> None:

@@ -18,7 +18,9 @@ def test_asy_01_memory_is_usable_behind_the_call(bench: Bench) -> None:
         bench.hal.memory.fill_async(stream, pointer, 0x15, SIZE)
         bench.hal.stream.synchronize(stream)
         bench.holds(pointer, b"\x15" * SIZE, "memory from allocate_async", device)
-        equal(bench.hal.memory.pointer_info(pointer).device, device, "the device of memory from allocate_async")
+        equal(
+            bench.hal.memory.pointer_info(pointer).device, device, "the device of memory from allocate_async"
+        )
         bench.hal.memory.release(device, pointer)
 
 
@@ -62,7 +64,9 @@ def test_asy_02_foreign_pointers_are_refused(bench: Bench) -> None:
     bench.requires("async_alloc.release_async")
     stream = bench.stream()
     bench.refuses("INVALID_HANDLE", "async_alloc.release_async", stream, bench.host(SIZE).address)
-    equal(bench.hal.call("async_alloc.release_async", stream, None).status, "OK", "the status of releasing null")
+    equal(
+        bench.hal.call("async_alloc.release_async", stream, None).status, "OK", "the status of releasing null"
+    )
 
 
 def test_asy_02_memory_comes_back(bench: Bench) -> None:
@@ -73,7 +77,8 @@ def test_asy_02_memory_comes_back(bench: Bench) -> None:
         pointer = bench.hal.async_alloc.allocate_async(stream, size)
         expect(pointer is not None, f"no memory in round {turn}")
         bench.hal.async_alloc.release_async(stream, pointer)
-    bench.hal.stream.synchronize(stream)
+        if turn % 4 == 3:  # a release that the stream has not reached yet need not count
+            bench.hal.stream.synchronize(stream)
 
 
 def test_asy_03_trim_gives_the_pool_back(bench: Bench) -> None:

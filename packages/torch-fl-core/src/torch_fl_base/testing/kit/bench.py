@@ -61,7 +61,8 @@ class Bench:
         self._releases: list[Callable[[], None]] = []
         self._kept: list[Any] = []
 
-    # ---------------------------------------------------------------------------------------- what there is ----
+    # ---------------------------------------------------------------------------------------- what there is
+    # ----
 
     def capability(self, name: str) -> int:
         """Return a capability, 0 if the library does not know it, as core does."""
@@ -91,7 +92,8 @@ class Bench:
         self.requires_devices(1)
         return int(self.hal.device.count()) - 1
 
-    # -------------------------------------------------------------------------------------- taking things ----
+    # -------------------------------------------------------------------------------------- taking things
+    # ----
 
     def later(self, release: Callable[[], None]) -> None:
         """Have something done by `close`, last come first."""
@@ -196,7 +198,8 @@ class Bench:
     def refuses(
         self, status: str | Iterable[str], qualified: str, *inputs: Any, keeps_outputs: bool = True
     ) -> str:
-        """Fail unless a call ends with `status` (one of them), as a failure should: outputs untouched, detail complete.
+        """Fail unless a call ends with `status` (one of them), as a failure should: outputs untouched,
+        detail complete.
 
         NOT_READY and the UNSUPPORTED of an absent function leave no detail, which is checked too.
         Returns: the status.
@@ -222,7 +225,8 @@ class Bench:
         return found
 
     def refuses_null_output(self, qualified: str, index: int, *inputs: Any) -> None:
-        """Fail unless a null output pointer (the index-th output) gives INVALID_ARGUMENT and nothing is written."""
+        """Fail unless a null output pointer (the index-th output) gives INVALID_ARGUMENT and nothing is
+        written."""
         function = header().function(qualified)
         arguments, outputs = bind(function, inputs)
         positions = [at for at, parameter in enumerate(function.parameters) if parameter.is_output]

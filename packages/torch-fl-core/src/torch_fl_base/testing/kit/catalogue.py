@@ -41,7 +41,8 @@ def tests_of() -> list[Callable[..., None]]:
 
 
 def tests_by_requirement() -> dict[str, list[str]]:
-    """Return the names of the tests of every requirement of the header, in its order; empty lists where there is none.
+    """Return the names of the tests of every requirement of the header, in its order; empty lists where
+    there is none.
 
     Raises: ValueError for a test that names a requirement which the header does not have.
     """
@@ -49,6 +50,8 @@ def tests_by_requirement() -> dict[str, list[str]]:
     for function in tests_of():
         for identifier in (requirement(function.__name__), *marks(function).also):
             if identifier not in found:
-                raise ValueError(f"{function.__module__}.{function.__name__}: hal.h has no requirement {identifier!r}")
+                raise ValueError(
+                    f"{function.__module__}.{function.__name__}: hal.h has no requirement {identifier!r}"
+                )
             found[identifier].append(function.__name__)
     return found

@@ -1,4 +1,5 @@
-"""What the kit's tests are written with: checks, skips, and marks that `torch_fl_base.testing.hal` turns into pytest's."""
+"""What the kit's tests are written with: checks, skips, and marks that `torch_fl_base.testing.hal` turns
+into pytest's."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 Test = TypeVar("Test", bound=Callable[..., None])
 
 
-class Skipped(Exception):  # noqa: N818 - an outcome, not an error
+class Skipped(Exception):
     """The test does not apply; the text says what is missing."""
 
 
@@ -24,6 +25,8 @@ class Marks:
     """Whether init is called before the test."""
     environment: Callable[..., dict[str, str]] | None = None
     """Called with (quirks, **case): further environment of the isolated process."""
+    needs: str = ""
+    """A member of Quirks without which the test does not apply."""
     names: tuple[str, ...] = ()
     cases: tuple[tuple[Any, ...], ...] = ()
     """Arguments by `names`; the test runs once for each."""
@@ -44,10 +47,12 @@ def _mark(function: Test, **changes: Any) -> Test:
 
 
 def isolated(
-    *, initialised: bool = True, environment: Callable[..., dict[str, str]] | None = None
+    *, initialised: bool = True, environment: Callable[..., dict[str, str]] | None = None, needs: str = ""
 ) -> Callable[[Test], Test]:
     """Run the test in a process of its own. Its cases must then be plain data."""
-    return lambda function: _mark(function, isolated=True, initialised=initialised, environment=environment)
+    return lambda function: _mark(
+        function, isolated=True, initialised=initialised, environment=environment, needs=needs
+    )
 
 
 def cases(names: str, values: Iterable[Any], ids: Callable[..., str] = str) -> Callable[[Test], Test]:
@@ -63,7 +68,8 @@ def also(*requirements: str) -> Callable[[Test], Test]:
 
 
 def requirement(test_name: str) -> str:
-    """Return the id in a test's name: HAL-MEM-01 for test_mem_01_…, GEN-03 for test_gen_03_…; "" without one."""
+    """Return the id in a test's name: HAL-MEM-01 for test_mem_01_…, GEN-03 for test_gen_03_…; "" without
+    one."""
     parts = test_name.split("_")
     if len(parts) < 4 or not parts[2].isdigit():
         return ""

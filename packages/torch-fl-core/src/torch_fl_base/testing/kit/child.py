@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import importlib
 import json
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torch_fl_base._hal import Hal, load
+from torch_fl_base._hal_header import header
 from torch_fl_base.testing.kit.bench import Bench
 from torch_fl_base.testing.kit.checks import Skipped, marks, skip
 from torch_fl_base.testing.kit.quirks import Quirks, load_quirks
@@ -43,6 +45,14 @@ class Target:
         """Return the quirks; defaults if there is no file."""
         return load_quirks(Path(self.quirks_file)) if self.quirks_file else Quirks()
 
+    @functools.cache  # noqa: B019 - a handful of targets
+    def functions(self) -> frozenset[str]:
+        """Return the functions that the library has itself."""
+        hal = self.open()
+        return frozenset(
+            function.qualified for function in header().functions() if hal.has(function.qualified)
+        )
+
     def open(self) -> Hal:
         """Load the library, without init."""
         quirks = self.quirks()
@@ -63,6 +73,10 @@ def run_isolated(target: Target, module: str, name: str, case: dict[str, Any]) -
     function = getattr(importlib.import_module(module), name)
     environment = dict(os.environ)
     quirks = target.quirks()
+    if "qualified" in case and case["qualified"] not in target.functions():
+        skip(f"the library has no function {case['qualified']}")
+    if marks(function).needs and getattr(quirks, marks(function).needs) is None:
+        skip(f"quirks.{marks(function).needs} is not given")
     environment.update(quirks.environment)
     maker = marks(function).environment
     if maker is not None:
@@ -91,7 +105,8 @@ def run_isolated(target: Target, module: str, name: str, case: dict[str, Any]) -
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, bytes, bool]:
     """Return the exit status, what was printed, and whether it ended in time."""
-    # A file, not a pipe: a grandchild that outlives the child would keep a pipe open, and reading would not end.
+    # A file, not a pipe: a grandchild that outlives the child would keep a pipe open, and reading would not
+    # end.
     with tempfile.TemporaryFile() as printed:
         process = subprocess.Popen(
             command,
@@ -135,7 +150,7 @@ def execute(order: dict[str, Any]) -> dict[str, Any]:
             hal.system.shutdown()
     except Skipped as reason:
         return {"outcome": "skipped", "message": str(reason)}
-    except Exception as error:  # whatever it was is the test's result; the parent shows it
+    except Exception as error:  # noqa: BLE001 - whatever it was is the test's result; the parent shows it
         frames = traceback.extract_tb(error.__traceback__)
         places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
         return {"outcome": "failed", "message": f"{type(error).__name__}: {error} [{places}]"}

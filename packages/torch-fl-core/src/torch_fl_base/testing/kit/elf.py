@@ -10,11 +10,14 @@ _LINKER_SYMBOLS = ("_init", "_fini", "_edata", "_end", "__bss_start")
 
 
 def exported_symbols(path: str) -> list[str]:
-    """Return the names a 64-bit ELF library exports, sorted; those that linkers add to every library are left out."""
+    """Return the names a 64-bit ELF library exports, sorted; those that linkers add to every library are
+    left out."""
     image = Path(path).read_bytes()
     (section_offset,) = struct.unpack_from("<Q", image, 40)
     entry_size, count = struct.unpack_from("<HH", image, 58)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", image, section_offset + at * entry_size) for at in range(count)]
+    sections = [
+        struct.unpack_from("<IIQQQQIIQQ", image, section_offset + at * entry_size) for at in range(count)
+    ]
     names: list[str] = []
     for section in sections:
         if section[1] != _DYNSYM:

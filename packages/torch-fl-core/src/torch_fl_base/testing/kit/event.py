@@ -115,7 +115,9 @@ def test_evt_03_later_record_replaces_the_earlier(bench: Bench) -> None:
 def test_evt_04_unrecorded_event_is_reached(bench: Bench) -> None:
     bench.requires_devices(1)
     equal(bench.hal.call("event.query", bench.event()).status, "OK", "an event never recorded")
-    equal(bench.hal.call("event.synchronize", bench.event()).status, "OK", "waiting for an event never recorded")
+    equal(
+        bench.hal.call("event.synchronize", bench.event()).status, "OK", "waiting for an event never recorded"
+    )
 
 
 def test_evt_04_event_is_reached_when_its_stream_gets_there(bench: Bench) -> None:
@@ -171,15 +173,18 @@ def test_evt_06_measures_milliseconds_between_records(bench: Bench) -> None:
     _timed(bench)
     stream = bench.stream()
     start, end = bench.event(0, TIMING), bench.event(0, TIMING)
+    began = time.monotonic()
     bench.hal.event.record(start, stream)
     bench.hal.event.synchronize(start)
-    began = time.monotonic()
     time.sleep(0.06)
     bench.hal.event.record(end, stream)
     bench.hal.event.synchronize(end)
     took_ms = (time.monotonic() - began) * 1e3
     measured = bench.hal.event.elapsed(start, end)
-    expect(55 <= measured <= took_ms + 60, f"{measured:.3f} ms were measured, between 60 and {took_ms:.3f} passed")
+    expect(
+        55 <= measured <= took_ms + 5,
+        f"{measured:.3f} ms were measured, between 60 and {took_ms:.3f} passed",
+    )
     back = bench.hal.event.elapsed(end, start)
     expect(back < 0 and abs(back + measured) < 0.01, f"{back:.3f} ms backwards, {measured:.3f} ms forwards")
     same = bench.hal.event.elapsed(start, start)
@@ -191,6 +196,7 @@ def test_evt_06_measures_on_the_device_not_at_the_call(bench: Bench) -> None:
     stream = bench.stream()
     start, end = bench.event(0, TIMING), bench.event(0, TIMING)
     bench.hal.event.record(start, stream)
+    bench.hal.event.synchronize(start)
     gate = bench.gate(stream)
     bench.hal.event.record(end, stream)
     gate.open_after(0.1)

@@ -12,8 +12,8 @@ from torch_fl_base._hal import Hal
 PATIENCE_S = 8.0
 """How long a gate stays shut before it opens by itself; well below the time limit of an isolated test."""
 
-# Host callbacks must not enter an interpreter, so the kit hands out functions of the C library. A semaphore is waited
-# for and posted through a pointer to it, which is just what a callback's argument is.
+# Host callbacks must not enter an interpreter, so the kit hands out functions of the C library. A semaphore
+# is waited for and posted through a pointer to it, which is just what a callback's argument is.
 _libc: Any = ctypes.CDLL(None)
 SEM_WAIT = ctypes.cast(_libc.sem_wait, ctypes.c_void_p).value
 SEM_POST = ctypes.cast(_libc.sem_post, ctypes.c_void_p).value
@@ -44,8 +44,8 @@ class Semaphore:
 
 
 class Gate:
-    """Work queued behind a shut gate does not start. It opens by itself after a while, so that a library that blocks where
-    it must not ends in a failed test rather than a hanging one."""
+    """Work queued behind a shut gate does not start. It opens by itself after a while, so that a library
+    that blocks where it must not ends in a failed test rather than a hanging one."""
 
     def __init__(self, opener: Callable[[], None]) -> None:
         self._opener = opener

@@ -60,7 +60,8 @@ def test_grf_02_needs_a_capture(bench: Bench) -> None:
 
 
 def test_grf_02_invalidated_capture_gives_no_graph(bench: Bench) -> None:
-    """Waiting for a stream that is being captured can never end: the call is refused and the capture is lost."""
+    """Waiting for a stream that is being captured can never end: the call is refused and the capture is
+    lost."""
     bench.requires("graph")
     stream, pointer = bench.stream(), bench.allocate(SIZE)
     bench.put(pointer, b"\x00" * SIZE)
@@ -220,5 +221,3 @@ def test_grf_06_allocation_is_allowed_in_relaxed_mode(bench: Bench) -> None:
     equal(outcome.status, "OK", "the status of memory.allocate in relaxed mode during a capture")
     equal(graph.status, "OK", "the status of end_capture after that allocation")
     bench.hal.graph.destroy(graph.value)
-
-

@@ -104,7 +104,12 @@ def test_hst_03_registered_memory_is_pinned(bench: Bench) -> None:
 
 def test_hst_03_overlap_is_in_no_state_for_it(bench: Bench) -> None:
     address = _registered(bench)
-    for start, size in ((address, 4 * SIZE), (address, SIZE), (address + SIZE, SIZE), (address + 3 * SIZE, SIZE)):
+    for start, size in (
+        (address, 4 * SIZE),
+        (address, SIZE),
+        (address + SIZE, SIZE),
+        (address + 3 * SIZE, SIZE),
+    ):
         bench.refuses("INVALID_STATE", "host.register_range", start, size)
     equal(bench.hal.memory.pointer_info(address).kind, PINNED, "the kind of the range registered first")
 

@@ -45,7 +45,11 @@ class Exporter:
     def _answer(self) -> str:
         assert self._process.stdout is not None
         answer = self._process.stdout.readline().decode().strip()
-        equal(answer != "" and not answer.startswith("error"), True, f"{answer!r} from the exporting process: success")
+        equal(
+            answer != "" and not answer.startswith("error"),
+            True,
+            f"{answer!r} from the exporting process: success",
+        )
         return answer
 
     def close(self) -> None:
@@ -105,7 +109,7 @@ def main() -> None:
                 print("gone", flush=True)
         bench.close()
         hal.system.shutdown()
-    except Exception as error:  # the other side shows it
+    except Exception as error:  # noqa: BLE001 - the other side shows it
         print(f"error: {error}", flush=True)
 
 

@@ -1,4 +1,5 @@
-"""Opening a library through core's own loader and its validating layer, libflagos_hal_layers.so, without torch."""
+"""Opening a library through core's own loader and its validating layer, libflagos_hal_layers.so, without
+torch."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 from torch_fl_base.testing.kit.bench import (
@@ -26,7 +27,8 @@ def pattern(size: int, seed: int) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
-# ----------------------------------------------------------------------------------------- allocate, release ----
+# ----------------------------------------------------------------------------------------- allocate, release
+# ----
 
 
 def test_mem_01_pointers_are_aligned_and_apart(bench: Bench) -> None:
@@ -42,7 +44,7 @@ def test_mem_01_pointers_are_aligned_and_apart(bench: Bench) -> None:
         for index, (pointer, size) in enumerate(blocks):
             bench.holds(pointer, pattern(size, index), f"block {index} beside others", device)
         spans = sorted(blocks)
-        for (low, size), (high, _) in zip(spans, spans[1:], strict=False):
+        for (low, size), (high, _) in itertools.pairwise(spans):
             expect(low + size <= high, f"blocks at {low:#x} ({size} bytes) and {high:#x} overlap")
 
 
@@ -123,7 +125,8 @@ def test_mem_02_memory_comes_back(bench: Bench) -> None:
         bench.hal.memory.release(0, pointer)
 
 
-# --------------------------------------------------------------------------------------------- copies, fills ----
+# --------------------------------------------------------------------------------------------- copies, fills
+# ----
 
 
 @cases("size", ODD_SIZES)
@@ -188,8 +191,12 @@ def test_mem_04_copies_exactly_the_bytes_asked_for(bench: Bench, size: int) -> N
     bench.hal.memory.copy_async(stream, second + 1, first + offset, size, DEVICE_TO_DEVICE)
     bench.hal.memory.copy_async(stream, target.address + 7, second + 1, size, DEVICE_TO_HOST)
     bench.hal.stream.synchronize(stream)
-    same_bytes(target.read(), b"\xdd" * 7 + data + b"\xdd" * (room - size - 7), "memory after a chain of copies")
-    bench.holds(first, b"\xee" * offset + data + b"\xee" * (room - size - offset), "the first link of the chain")
+    same_bytes(
+        target.read(), b"\xdd" * 7 + data + b"\xdd" * (room - size - 7), "memory after a chain of copies"
+    )
+    bench.holds(
+        first, b"\xee" * offset + data + b"\xee" * (room - size - offset), "the first link of the chain"
+    )
     bench.holds(second, b"\xee" + data + b"\xee" * (room - size - 1), "the second link of the chain")
 
 
@@ -272,7 +279,9 @@ def test_mem_06_fills_exactly_the_bytes_asked_for(bench: Bench, size: int) -> No
     for value in (7, 0, 255):  # in this order: the last one stands
         bench.hal.memory.fill_async(stream, pointer + 5, value, size)
     bench.hal.stream.synchronize(stream)
-    bench.holds(pointer, b"\x33" * 5 + b"\xff" * size + b"\x33" * (room - size - 5), "memory after queued fills")
+    bench.holds(
+        pointer, b"\x33" * 5 + b"\xff" * size + b"\x33" * (room - size - 5), "memory after queued fills"
+    )
 
 
 def test_mem_06_wrong_arguments_are_refused(bench: Bench) -> None:
@@ -296,7 +305,8 @@ def test_mem_06_runs_in_the_order_of_the_stream(bench: Bench) -> None:
     bench.holds(pointer, bytes([19]) * SIZE, "memory after queued fills")
 
 
-# ------------------------------------------------------------------------------------------- pointer_info ----
+# ------------------------------------------------------------------------------------------- pointer_info
+# ----
 
 
 def test_mem_07_knows_every_address_of_an_allocation(bench: Bench) -> None:
@@ -307,7 +317,9 @@ def test_mem_07_knows_every_address_of_an_allocation(bench: Bench) -> None:
             info = bench.hal.memory.pointer_info(pointer + offset)
             equal(info.kind, DEVICE, f"the kind of byte {offset} of an allocation")
             equal(info.device, device, f"the device of byte {offset} of an allocation")
-            expect(info.base in (None, pointer), f"the base of byte {offset} is {info.base:#x}, not {pointer:#x}")
+            expect(
+                info.base in (None, pointer), f"the base of byte {offset} is {info.base:#x}, not {pointer:#x}"
+            )
             expect(info.size == 0 or info.size >= SIZE, f"the size is {info.size} of {SIZE}")
 
 

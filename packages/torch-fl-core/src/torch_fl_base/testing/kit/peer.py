@@ -53,7 +53,9 @@ def test_per_03_disabling_what_is_not_enabled_is_fine(bench: Bench) -> None:
     bench.requires("peer.disable")
     for device, peer in _pairs(bench):
         for _ in range(2):
-            equal(bench.hal.call("peer.disable", device, peer).status, "OK", f"peer.disable({device}, {peer})")
+            equal(
+                bench.hal.call("peer.disable", device, peer).status, "OK", f"peer.disable({device}, {peer})"
+            )
 
 
 def test_per_03_enabled_again_after_disable(bench: Bench) -> None:

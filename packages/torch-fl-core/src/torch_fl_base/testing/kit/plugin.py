@@ -1,4 +1,5 @@
-"""The pytest plugin of the command line: what is tested, which tests, and a line of progress for each, crash or no crash."""
+"""The pytest plugin of the command line: what is tested, which tests, and a line of progress for each, crash
+or no crash."""
 
 from __future__ import annotations
 
@@ -87,4 +88,6 @@ def _wanted(item: pytest.Item, pattern: str) -> bool:
     original = getattr(getattr(item, "function", None), "conformance_of", None)
     requirements = () if original is None else (requirement(original.__name__), *marks(original).also)
     words = [word for word in pattern.replace(",", " ").split() if word]
-    return any(Exemption(word, "filter", "").covers(item.name, requirements) or word in item.name for word in words)
+    return any(
+        Exemption(word, "filter", "").covers(item.name, requirements) or word in item.name for word in words
+    )

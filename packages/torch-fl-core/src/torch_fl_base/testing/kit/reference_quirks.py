@@ -1,4 +1,5 @@
-"""What the kit must know of the reference backend: how its faults are injected. It is excused from nothing."""
+"""What the kit must know of the reference backend: how its faults are injected. It is excused from
+nothing."""
 
 from __future__ import annotations
 
@@ -9,4 +10,9 @@ def _inject(function: str, nth: int) -> dict[str, str]:
     return {"FLAGOS_REFERENCE_FAIL": f"{function}:{nth}"}
 
 
-QUIRKS = Quirks(name="reference", inject=_inject)
+def _lose_device(device: int) -> dict[str, str]:
+    del device  # the test copies on the device that is to be lost before it copies on others
+    return {"FLAGOS_REFERENCE_FAIL": "memory.copy:1=DEVICE_LOST"}
+
+
+QUIRKS = Quirks(name="reference", inject=_inject, lose_device=_lose_device)

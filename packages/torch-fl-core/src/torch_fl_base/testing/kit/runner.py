@@ -1,13 +1,12 @@
 """Running the kit on a library from a programme or the command line, and the report of it.
 
-The tests run in a process of their own, test after test. If one takes that process down, it has failed and the rest go
-on in a new process.
+The tests run in a process of their own, test after test. If one takes that process down, it has failed and
+the rest go on in a new process.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -23,8 +22,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from torch_fl_base import discovery
 from torch_fl_base._hal_header import header
-from torch_fl_base.spec import ENTRY_POINT_GROUP, BackendError, BackendSpec
+from torch_fl_base.spec import BackendError
 from torch_fl_base.testing.kit.catalogue import tests_by_requirement
 from torch_fl_base.testing.kit.checks import requirement
 from torch_fl_base.testing.kit.child import Target, run_isolated
@@ -65,7 +65,9 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether the library was tested and nothing failed."""
-        return bool(self.results) and not any(result.outcome in ("failed", "crashed") for result in self.results)
+        return bool(self.results) and not any(
+            result.outcome in ("failed", "crashed") for result in self.results
+        )
 
     def counts(self) -> dict[str, int]:
         """Return how many tests had which outcome."""
@@ -77,7 +79,8 @@ class Report:
         return json.dumps({"schema": 1, "ok": self.ok, "counts": self.counts(), **asdict(self)}, indent=1)
 
     def to_text(self) -> str:
-        """Return what a reader wants to see: what was tested, requirements one by one, failures and skips with reasons."""
+        """Return what a reader wants to see: what was tested, requirements one by one, failures and skips
+        with reasons."""
         told = self.description
         devices = ", ".join(sorted({device["name"] for device in told["devices"]})) or "no device"
         sdk = " ".join(part for part in (told["sdk_version"], told["driver_version"]) if part) or "none told"
@@ -107,7 +110,9 @@ class Report:
             for result in chosen:
                 message = result.message.replace("\n", "\n      ")
                 lines.append(f"  {result.requirement or 'kit'}  {result.test}\n      {message}")
-        summary = ", ".join(f"{count} {outcome}" for outcome, count in self.counts().items()) or "no test selected"
+        summary = (
+            ", ".join(f"{count} {outcome}" for outcome, count in self.counts().items()) or "no test selected"
+        )
         verdict = "conforms" if self.ok else "does not conform"
         return "\n".join([*lines, "", f"{summary} in {self.seconds:.1f} s: {verdict}"])
 
@@ -128,7 +133,7 @@ class Report:
 def run(
     library: str | os.PathLike[str],
     quirks: str | os.PathLike[str] | None = None,
-    filter: str | None = None,
+    pattern: str | None = None,
     *,
     layers: str | os.PathLike[str] | None = None,
     command: str | None = None,
@@ -138,23 +143,25 @@ def run(
 
     Args:
         quirks: a quirks.py; None takes the one beside the library, if there is one.
-        filter: shell patterns or parts of test names, or requirement ids, parted by commas or blanks; None runs all.
-        layers: libflagos_hal_layers.so, to test the library through core's loader and validating layer.
-        command: what the report gives as the command.
+        pattern: shell patterns or parts of test names, or requirement ids, parted by commas or blanks; None
+        runs all. layers: libflagos_hal_layers.so, to test the library through core's loader and validating
+        layer. command: what the report gives as the command.
     Raises: BackendError if the library cannot be loaded or pytest is missing.
     """
     if importlib.util.find_spec("pytest") is None:
         raise BackendError("flagos: the conformance kit needs pytest. Install it: pip install pytest")
     path = Path(library).resolve()
     file = Path(quirks).resolve() if quirks is not None else default_quirks_file(path)
-    target = Target(str(path), str(file) if file is not None else None, os.fspath(layers) if layers is not None else None)
+    target = Target(
+        str(path), str(file) if file is not None else None, os.fspath(layers) if layers is not None else None
+    )
     target.open()  # says best, and here, why a library cannot be loaded
     started = time.monotonic()
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
     description = run_isolated(target, describe.__module__, describe.__name__, {})
     results: tuple[Result, ...] = ()
     if not description["unavailable"]:
-        results = _run_all(target, filter, show_progress)
+        results = _run_all(target, pattern, show_progress)
     return Report(
         library=str(path),
         description=description,
@@ -243,7 +250,9 @@ def _run_pytest(
 
 
 def _show(progress: Path) -> None:
-    lines = [json.loads(line) for line in progress.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    lines = [
+        json.loads(line) for line in progress.read_text(encoding="utf-8").splitlines() if line.endswith("}")
+    ]
     total = sum(len(line["selected"]) for line in lines if "selected" in line)
     finished = sum("finished" in line for line in lines)
     current = next((line["started"] for line in reversed(lines) if "started" in line), "")
@@ -251,40 +260,48 @@ def _show(progress: Path) -> None:
     sys.stderr.flush()
 
 
-# --------------------------------------------------------------------------------------------- command line ----
+# --------------------------------------------------------------------------------------------- command line
+# ----
 
 
 def find_library(name: str) -> Path:
     """Return the HAL library for a path or the name of an installed backend. Raises: BackendError."""
     if os.sep in name or name.endswith(".so"):
         return Path(name)
-    specs: dict[str, BackendSpec] = {}
-    for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        spec = entry.load()()
-        specs.update(dict.fromkeys((spec.name, *spec.aliases), spec))
-    from torch_fl_base.reference import backend as reference
-
-    specs.setdefault("reference", reference())
-    if name not in specs:
-        known = ", ".join(sorted(specs))
-        raise BackendError(f"flagos: no installed backend is called '{name}'. Installed: {known}. Or give a path.")
-    spec = specs[name]
-    if spec.unavailable_reason:
-        raise BackendError(f"flagos: backend '{name}' is not available: {spec.unavailable_reason}")
-    return spec.library
+    records = discovery.discover(environ={})
+    for record in records:
+        spec = record.spec
+        if name != record.name and (spec is None or name not in spec.aliases):
+            continue
+        if spec is None or spec.unavailable_reason:
+            raise BackendError(f"flagos: backend '{name}' is {record.state}: {record.reason}")
+        return spec.library
+    known = ", ".join(record.name for record in records)
+    raise BackendError(
+        f"flagos: no installed backend is called '{name}'. Installed: {known}. Or give a path."
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Test a HAL library from the command line. Returns: 0 if it conforms, 1 if not, 2 if it could not be tested."""
+    """Test a HAL library from the command line.
+
+    Returns: 0 if it conforms, 1 if not, 2 if it could not be tested.
+    """
     parser = argparse.ArgumentParser(
         prog="torch-fl-conformance",
-        description="Test a HAL library against the requirements of hal.h. Needs neither torch nor hardware of one's own.",
+        description="Test a HAL library against the requirements of hal.h. Torch is not needed.",
     )
     parser.add_argument("backend", nargs="?", help="name of an installed backend, or path of a library")
-    parser.add_argument("--filter", metavar="PATTERN", help="only tests or requirements that match, for example HAL-STR-07")
-    parser.add_argument("--json", metavar="FILE", help="also write the report as JSON; - writes it to standard output")
+    parser.add_argument(
+        "--filter", metavar="PATTERN", help="only tests or requirements that match, for example HAL-STR-07"
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the report as JSON; - writes it to standard output"
+    )
     parser.add_argument("--quirks", metavar="FILE", help="a quirks.py; default: the one beside the library")
-    parser.add_argument("--layers", metavar="FILE", help="libflagos_hal_layers.so: test through core's validating layer")
+    parser.add_argument(
+        "--layers", metavar="FILE", help="libflagos_hal_layers.so: test through core's validating layer"
+    )
     parser.add_argument("--list", action="store_true", help="print the requirements and their tests")
     options = parser.parse_args(argv)
     if options.list:

@@ -1,8 +1,8 @@
 """Valid arguments for every function of hal.h, for the tests that take all functions in turn.
 
-`arguments(bench, "event.record", device)` makes what the call needs with other functions than the one asked for, so that a fault
-injected into its first call hits the test's own call. `placeholders` are arguments for calls that must be turned away before
-they are looked at: before init, after shutdown, in a forked child.
+`arguments(bench, "event.record", device)` makes what the call needs with other functions than the one asked
+for, so that a fault injected into its first call hits the test's own call. `placeholders` are arguments for
+calls that must be turned away before they are looked at: before init, after shutdown, in a forked child.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def _to_release(bench: Bench, device: int) -> list[Any]:
 
 
 def exported_elsewhere(bench: Bench, device: int, what: str) -> Any:
-    """Return the handle of memory or an event that another process exports, and keeps alive until the bench is closed."""
+    """Return the handle of memory or an event that another process exports, and keeps alive until the bench
+    is closed."""
     from torch_fl_base.testing.kit.ipc_peer import Exporter
 
     exporter = Exporter(bench, what, device)
@@ -240,7 +241,8 @@ _MAKERS: dict[str, Callable[[Bench, int], list[Any]]] = {
 
 
 def arguments(bench: Bench, qualified: str, device: int = 0) -> list[Any]:
-    """Return valid inputs for a function on `device`. Skips where the library or the machine lacks what it takes."""
+    """Return valid inputs for a function on `device`. Skips where the library or the machine lacks what it
+    takes."""
     bench.requires(qualified.partition(".")[0])
     bench.requires(qualified)
     if qualified not in (
@@ -284,7 +286,8 @@ _SCRATCH = (ctypes.c_uint64 * 2048)()
 
 
 def placeholders(qualified: str) -> list[Any]:
-    """Return inputs of the right types that stand for nothing: pointers and handles lead to zeroed memory of the kit."""
+    """Return inputs of the right types that stand for nothing: pointers and handles lead to zeroed memory of
+    the kit."""
     scratch = ctypes.addressof(_SCRATCH)
     values: list[Any] = []
     for parameter in header().function(qualified).parameters:

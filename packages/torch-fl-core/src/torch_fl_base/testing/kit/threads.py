@@ -17,7 +17,7 @@ def together(functions: Sequence[Callable[[], None]]) -> None:
         try:
             barrier.wait()
             function()
-        except BaseException as error:  # raised again below, in the test's own thread
+        except BaseException as error:  # noqa: BLE001 - raised again below, in the test's own thread
             failures.append(error)
 
     threads = [threading.Thread(target=run, args=(function,), daemon=True) for function in functions]

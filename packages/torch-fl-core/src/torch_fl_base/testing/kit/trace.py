@@ -44,7 +44,15 @@ class Recorder:
         def sink(context: int | None, address: Any) -> None:
             seen: Any = ctypes.cast(address, ctypes.POINTER(activity_kind)).contents
             name = (seen.name or b"?").decode()
-            values = (seen.kind, seen.device, seen.stream, seen.correlation, seen.start_ns, seen.end_ns, seen.bytes)
+            values = (
+                seen.kind,
+                seen.device,
+                seen.stream,
+                seen.correlation,
+                seen.start_ns,
+                seen.end_ns,
+                seen.bytes,
+            )
             self.activities.append(Activity(context, *values, name, seen.struct_size))
 
         self.function = kind(sink)
@@ -140,7 +148,9 @@ def test_trc_03_clock_is_that_of_the_unix_epoch(bench: Bench) -> None:
     later = time.time_ns()
     second_ns = 1_000_000_000
     expect(first <= second, f"the clock went back from {first} to {second}")
-    expect(earlier - second_ns <= first and second <= later + second_ns, f"{first} is off the host's {earlier}")
+    expect(
+        earlier - second_ns <= first and second <= later + second_ns, f"{first} is off the host's {earlier}"
+    )
 
 
 def test_trc_04_work_carries_the_correlation(bench: Bench) -> None:
