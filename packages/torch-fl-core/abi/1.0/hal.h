@@ -246,8 +246,9 @@ typedef struct flagos_hal_memory_api {
    * and nothing was taken), INVALID_DEVICE, DEVICE_LOST. Required since 1.0. */
   flagos_hal_status (*allocate)(int32_t device, uint64_t size, void** out_pointer);
 
-  /* HAL-MEM-02. Gives back what allocate gave. The caller knows that no queued work uses it. Null is OK and does
-   * nothing; a pointer that allocate did not give, or that was released, is INVALID_HANDLE. `device` must be the owner's.
+  /* HAL-MEM-02. Gives back what allocate gave. The caller knows that no queued work uses it; a library that can tell that some
+   * does may answer INVALID_STATE and keep it. Null is OK and does nothing; a pointer that allocate did not give on `device`, or
+   * that was released, is INVALID_HANDLE.
    * Blocks: may. Required since 1.0. */
   flagos_hal_status (*release)(int32_t device, void* pointer);
 
@@ -378,7 +379,8 @@ typedef struct flagos_hal_host_api {
    * blocking the host. Size 0: OK and null. Owns: the caller, until release. Blocks: may. Errors: OUT_OF_MEMORY. */
   flagos_hal_status (*allocate)(uint64_t size, void** out_pointer);
 
-  /* HAL-HST-02. Gives back what allocate gave; null is OK; anything else is INVALID_HANDLE. Blocks: may. */
+  /* HAL-HST-02. Gives back what allocate gave; null is OK; anything else is INVALID_HANDLE. Queued work as in memory.release.
+   * Blocks: may. */
   flagos_hal_status (*release)(void* pointer);
 
   /* HAL-HST-03. Pins existing host memory until unregister_range. Overlap with a registered range: INVALID_STATE. Size 0 or null:
@@ -449,6 +451,9 @@ typedef struct flagos_hal_ipc_api {
 
 /* ------------------------------------------------------------------------------- group graph (optional, 1.0) ---- */
 
+/* While a capture runs, calls that wait for the device or change memory are unsafe: memory.allocate, release, copy and fill,
+ * host.allocate and release, device.synchronize; and, of the streams and events that take part, query and synchronize. An unsafe
+ * call that the mode of the capture and of the thread forbids gives CAPTURE and invalidates the capture. */
 typedef enum flagos_hal_capture_mode {
   FLAGOS_HAL_CAPTURE_GLOBAL = 0,       /* unsafe calls of any thread end the capture with an error */
   FLAGOS_HAL_CAPTURE_THREAD_LOCAL = 1, /* those of the capturing thread only */
@@ -459,11 +464,13 @@ typedef struct flagos_hal_graph_api {
   size_t struct_size;
 
   /* HAL-GRF-01. From here on work queued on `stream` is recorded, not run. Not the default stream (INVALID_ARGUMENT); not while it is
-   * capturing (INVALID_STATE). */
+   * capturing (INVALID_STATE). An event that is recorded on it stands for that point of the capture until it is recorded
+   * elsewhere: a stream that waits for it takes part in the capture, and query, synchronize and elapsed give CAPTURE. */
   flagos_hal_status (*begin_capture)(flagos_hal_stream* stream, int32_t mode);
 
-  /* HAL-GRF-02. Ends the capture and gives an executable graph; an invalidated capture gives CAPTURE and no graph, and the
-   * stream is usable again. Owns: the caller, until destroy. */
+  /* HAL-GRF-02. Ends the capture and gives an executable graph; a capture that was invalidated, or in which a stream that takes part
+   * has work that `stream` did not wait for, gives CAPTURE and no graph. All streams are usable again. `stream` is the one
+   * of begin_capture, else INVALID_STATE. Owns: the caller, until destroy. */
   flagos_hal_status (*end_capture)(flagos_hal_stream* stream, flagos_hal_graph** out_graph);
 
   /* HAL-GRF-03. 1 while the stream is being captured, else 0. Blocks: no. */
