@@ -11,12 +11,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from hal_native import Layers, Workshop
 
 CHILD = Path(__file__).with_name("reference_child.py")
 
@@ -67,3 +73,25 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if done.returncode != expected:
         pytest.fail(f"the process ended with {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
     return True
+
+
+# ------------------------------------------------------------- libraries made by the tests, core's layers ----
+
+sys.path.insert(0, str(Path(__file__).parent))  # hal_native, for the modules here and for their children
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """Compile small libraries and programs; skips where there is no C compiler."""
+    if not any(shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang")):
+        pytest.skip("needs a C compiler: cc is not on the path")
+    return import_module("hal_native").Workshop(tmp_path_factory.mktemp("hal"))
+
+
+@pytest.fixture(scope="session")
+def layers() -> Layers:
+    """Return core's loader and layers: the installed library, or that of TORCH_FL_TEST_LAYERS."""
+    chosen = os.environ.get("TORCH_FL_TEST_LAYERS")
+    if not chosen:
+        chosen = str(Path(import_module("torch_fl_base").__file__).parent / "lib" / "libflagos_hal_layers.so")
+    return import_module("hal_native").Layers(Path(chosen))

@@ -63,6 +63,18 @@ class File {
   const int fd;
 };
 
+// The bytes that a file must have by its ELF header: up to the end of the last segment that is loaded.
+uint64_t sizeOf(const File& file, const Elf64_Ehdr& header) {
+  uint64_t end = header.e_phoff + uint64_t{header.e_phentsize} * header.e_phnum;
+  for (int i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment = {};
+    const uint64_t at = header.e_phoff + uint64_t{header.e_phentsize} * static_cast<uint64_t>(i);
+    if (::pread(file.fd, &segment, sizeof(segment), static_cast<off_t>(at)) != sizeof(segment)) break;
+    if (segment.p_type == PT_LOAD && segment.p_offset + segment.p_filesz > end) end = segment.p_offset + segment.p_filesz;
+  }
+  return end;
+}
+
 std::string errnoText(int code) { return std::strerror(code); }
 
 }  // namespace
@@ -126,7 +138,8 @@ void SharedObject::checkFile() const {
                         kAdvice);
   }
   struct stat info = {};
-  if (::fstat(file.fd, &info) == 0 && !S_ISREG(info.st_mode)) {
+  const bool stated = ::fstat(file.fd, &info) == 0;
+  if (stated && !S_ISREG(info.st_mode)) {
     throw LoadError(LoadError::Kind::NotALibrary, start + "'" + path_ + "' is not a file." + kAdvice);
   }
   // The loader's own words for a wrong file differ by version and language, so the header is looked at first.
@@ -146,6 +159,11 @@ void SharedObject::checkFile() const {
   if (header.e_type != ET_DYN) refuse("is an ELF file but not a shared library");
   if (kMachine != EM_NONE && header.e_machine != kMachine) {
     refuse("is built for " + machineText(header.e_machine) + ", this process is " + machineText(kMachine));
+  }
+  // The loader maps what the header tells without looking at the file's size, and the process dies with SIGBUS where that is less.
+  const uint64_t wanted = sizeOf(file, header);
+  if (stated && wanted > static_cast<uint64_t>(info.st_size)) {
+    refuse("is cut off: it has " + std::to_string(info.st_size) + " bytes of at least " + std::to_string(wanted));
   }
 }
 

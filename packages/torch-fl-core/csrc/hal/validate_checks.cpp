@@ -101,13 +101,18 @@ flagos_hal_status Validator::checkDeviceMemory(Member member, const char* name, 
   }
   Range range;
   bool known = false;
+  bool released_in_order = false;
   {
     Lock lock(mutex_);
     if (const Range* found = deviceRangeAround(pointer)) {
       range = *found;
       known = true;
+    } else if (const Range* before = released_.around(pointer)) {
+      released_in_order = before->origin == Range::Origin::AllocatedAsync;
     }
   }
+  // After release_async the library knows the memory until the stream gets there.
+  if (released_in_order) return refuseUnknownPointer(member, name, pointer, "device memory of this library");
   if (!known) {
     // Memory may have come from the vendor's own allocator (other libraries in the process): the library decides.
     flagos_hal_pointer_info info = {};
@@ -120,7 +125,7 @@ flagos_hal_status Validator::checkDeviceMemory(Member member, const char* name, 
     range.device = info.device;
   }
   if (range.device != device) {
-    return violation(member, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, infoOf(member).id,
+    return violation(member, FLAGOS_HAL_STATUS_INVALID_HANDLE, infoOf(member).id,
                      "%s %p is memory of device %d, the call is for device %d (between devices: peer.copy_async)", name, pointer,
                      range.device, device);
   }

@@ -22,8 +22,9 @@
 #pragma once
 
 #include <chrono>
+#include <mutex>
 
-#include "flagos/hal_support/hal.hpp"
+#include "flagos/hal_support/devices.hpp"
 
 namespace flagos {
 namespace hal_support __attribute__((visibility("hidden"))) {
