@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.figures import Figure
 
 METHOD = (
-    "C++, -O2, linked with libtorch_fl; medians of 7 or more repetitions. Allocator hits are processor time per "
+    "C++, -O2, linked with libtorch_fl; medians of 7 or more repetitions. Allocator hits: processor time per "
     "allocate-and-free pair, since threads outnumber cores."
 )
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,14 +40,7 @@ def compiled(name: str) -> Path:
     core, _ = _core_folders()
     library = core / "lib" / "libtorch_fl.so"
     source = SOURCES / f"{name}.cpp"
-    digest = hashlib.sha256(
-        source.read_bytes() + library.read_bytes() + torch.__version__.encode()
-    ).hexdigest()[:16]
     folder = ROOT / ".cache" / "benchmarks"
-    program = folder / f"{name}-{digest}"
-    if program.exists():
-        return program
-    folder.mkdir(parents=True, exist_ok=True)
     package = ROOT / "packages" / "torch-fl-core"
     torch_library = Path(torch.__file__).parent / "lib"
     compiler = os.environ.get("CXX", "ccache g++" if shutil.which("ccache") else "g++").split()
@@ -57,11 +50,17 @@ def compiled(name: str) -> Path:
     command += [
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
         str(source),
-        "-o",
-        str(program),
     ]
+    # Old tags: libtorch_fl itself does not know where torch lies, and only DT_RPATH holds for what it needs.
+    command += ["-Wl,--no-as-needed", "-Wl,--disable-new-dtags"]
+    command += [f"-Wl,-rpath,{library.parent}", f"-Wl,-rpath,{torch_library}"]
     command += [str(library), f"-L{torch_library}", "-lc10", "-ltorch_cpu", "-lpthread"]
-    command += [f"-Wl,-rpath,{library.parent}", f"-Wl,-rpath,{torch_library}", "-Wl,--no-as-needed"]
+    seen = source.read_bytes() + library.read_bytes() + " ".join([torch.__version__, *command]).encode()
+    program = folder / f"{name}-{hashlib.sha256(seen).hexdigest()[:16]}"
+    if program.exists():
+        return program
+    folder.mkdir(parents=True, exist_ok=True)
+    command += ["-o", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{source.name} does not compile:\n{done.stderr[-3000:]}")
