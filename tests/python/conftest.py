@@ -51,7 +51,7 @@ def evaluate() -> Program:
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
         printed, marker, answer = done.stdout.rpartition("\n@answer ")
         assert marker, done.stdout
-        assert not printed.strip() and not done.stderr.strip(), f"it printed: {printed}{done.stderr}"
+        assert not (printed + done.stderr).strip(), f"it printed: {printed}{done.stderr}"
         return json.loads(answer)
 
     return evaluate

@@ -100,7 +100,8 @@ def test_autoload_never_raises_and_keeps_the_reason(
     monkeypatch.setattr(autoload, "failure", None)
     autoload.autoload()
     assert isinstance(autoload.failure, AttributeError)
-    assert autoload.last is not None and not autoload.last.claim
+    assert autoload.last is not None
+    assert not autoload.last.claim
     assert "AttributeError" in autoload.last.reason
     assert capfd.readouterr() == ("", "")
 

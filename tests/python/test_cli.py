@@ -1,63 +1,115 @@
-"""The command `torch-fl`."""
+"""The command `torch-fl`, on an environment that is made up; the doctor's own tests look at real ones."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from torch_fl_base import doctor, preflight
+from torch_fl_base.discovery import Record, State
+from torch_fl_base.spec import BackendSpec
+
 pytest.importorskip("typer")
+from typer.testing import CliRunner, Result
+
+from torch_fl_base import cli
 
 
-def test_commands_are_listed(run_module: Any) -> None:
-    done = run_module("torch_fl_base.cli", "--help")
-    assert done.returncode == 0
-    for command in ("doctor", "preflight", "conformance", "--install-completion"):
-        assert command in done.stdout
+def diagnosis(devices: int) -> doctor.Diagnosis:
+    """Return what the doctor would find in an environment with so many devices of one backend."""
+    state = State.SELECTED if devices else State.NO_DEVICE
+    spec = BackendSpec("alpha", Path("/lib/libalpha.so"), distribution="torch-fl-alpha", version="1.0")
+    record = Record("alpha", state, "" if devices else "none is plugged in", spec, device_count=devices)
+    device = {"name": "Alpha [9]", "total_memory": 4 << 30}
+    return doctor.Diagnosis(
+        python={"version": "3.11.7", "executable": "/bin/python", "platform": "Linux"},
+        versions={"torch": "2.13.0", "torch-fl-core": "2.13.0", "triton": None},
+        core={"version": "2.13.0", "built_for_torch": "2.13", "built_for_python": "3.11", "hal_abi": "1.0"},
+        torch={
+            "installed": True,
+            "version": "2.13.0",
+            "core_for_it": 'pip install "torch-fl-core==2.13.*"',
+            "fits_core": True,
+            "import": {"owner": "flagos", "failure": None, "output": ""},
+        },
+        autoload={"claim": True, "reason": "torch has no accelerator of its own here"},
+        backends=[{**record.as_dict(), "devices": [device] * devices, "library_says": {}}],
+        problems=[] if devices else ["no backend has a device"],
+    )
 
 
-def test_doctor_prints_a_table_and_json(run_module: Any) -> None:
-    done = run_module("torch_fl_base.cli", "doctor", COLUMNS="200")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "reference" in done.stdout
-    assert "flagos:1" in done.stdout
-    assert "no problems found" in done.stdout
-    data = json.loads(run_module("torch_fl_base.cli", "doctor", "--json").stdout)
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that runs `torch-fl` with arguments where so many devices are."""
+
+    def command(*arguments: str, devices: int = 2) -> Result:
+        monkeypatch.setattr(doctor, "diagnose", lambda: diagnosis(devices))
+        monkeypatch.setattr(preflight, "diagnose", lambda: diagnosis(devices))
+        return CliRunner().invoke(cli.app, list(arguments), env={"COLUMNS": "200"})
+
+    return command
+
+
+def test_commands_are_listed(command: Any) -> None:
+    done = command("--help")
+    assert done.exit_code == 0
+    for name in ("doctor", "preflight", "conformance", "--install-completion"):
+        assert name in done.output
+
+
+def test_doctor_prints_a_table(command: Any) -> None:
+    done = command("doctor")
+    assert done.exit_code == 0
+    assert "torch-fl-alpha 1.0" in done.output
+    assert "flagos:1: Alpha [9], 4.0 GiB" in done.output
+    assert "no problems found" in done.output
+
+
+def test_doctor_prints_json(command: Any) -> None:
+    data = json.loads(command("doctor", "--json").output)
     assert data["healthy"] is True
+    assert data["backends"][0]["device_count"] == 2
 
 
-def test_doctor_fails_on_problems(run_module: Any) -> None:
-    done = run_module("torch_fl_base.cli", "doctor", FLAGOS_REFERENCE_DEVICES="0", COLUMNS="200")
-    assert done.returncode == 1
-    assert "no backend has a device" in done.stdout
+def test_doctor_fails_on_problems(command: Any) -> None:
+    done = command("doctor", devices=0)
+    assert done.exit_code == 1
+    assert "no device: none is plugged in" in done.output
+    assert "1 problem" in done.output
 
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [
-        ((), 0),
-        (("--devices", "2"), 0),
-        (("--devices", "3"), 1),
-        (("-b", "reference"), 0),
-        (("-b", "metax9"), 1),
-    ],
+    [((), 0), (("--devices", "2"), 0), (("-n", "3"), 1), (("-b", "alpha"), 0), (("-b", "beta"), 1)],
 )
 def test_preflight_says_whether_a_job_can_start(
-    arguments: tuple[str, ...], status: int, run_module: Any
+    arguments: tuple[str, ...], status: int, command: Any
 ) -> None:
-    done = run_module("torch_fl_base.cli", "preflight", *arguments, COLUMNS="200")
-    assert done.returncode == status, done.stdout + done.stderr
-    assert ("FAIL" in done.stdout) == bool(status)
+    done = command("preflight", *arguments)
+    assert done.exit_code == status, done.output
+    assert ("FAIL" in done.output) == bool(status)
+    data = json.loads(command("preflight", "--json", *arguments).output)
+    assert data["passed"] is (status == 0)
+    assert data["checks"][0]["name"] == "torch fits core"
 
 
-def test_preflight_as_json(run_module: Any) -> None:
-    data = json.loads(run_module("torch_fl_base.cli", "preflight", "--json").stdout)
-    assert data["passed"] is True
-    assert [check["name"] for check in data["checks"]][0] == "torch fits core"
+def test_preflight_refuses_a_number_that_makes_no_sense(command: Any) -> None:
+    assert command("preflight", "--devices", "0").exit_code == 2
 
 
-def test_conformance_is_handed_to_the_kit(run_module: Any) -> None:
-    done = run_module("torch_fl_base.cli", "conformance", "--help")
-    assert done.returncode == 0
-    assert "--filter" in done.stdout
+def test_conformance_is_handed_to_the_kit(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_fl_base.testing import hal
+
+    handed: list[list[str]] = []
+    monkeypatch.setattr(hal, "main", lambda arguments: handed.append(arguments) or 3)
+    assert command("conformance", "reference", "--filter", "HAL-STR-*", "--help").exit_code == 3
+    assert handed == [["reference", "--filter", "HAL-STR-*", "--help"]]
+
+
+def test_command_runs_as_a_program(run_module: Any) -> None:
+    done = run_module("torch_fl_base.cli", "preflight", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["passed"] is True

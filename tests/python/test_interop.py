@@ -1,4 +1,5 @@
-"""Tensors that leave the device and come back: files, copies, pickles, DLPack, modules, other classes of torch."""
+"""Tensors that leave the device and come back: files, copies, pickles, DLPack, modules, other classes of
+torch."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+
 import torch_fl  # noqa: F401
 
 flagos = torch.flagos
@@ -87,9 +89,11 @@ def test_safetensors_go_both_ways(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     safetensors.save_file({"w": values()}, file)
     assert same(safetensors.load_file(file)["w"], values())
-    loaded = safetensors.load_file(file, device="flagos:1")["w"]
-    assert str(loaded.device) == "flagos:1"
-    assert same(loaded, values())
+    model = torch.nn.Module()
+    model.w = torch.nn.Parameter(torch.zeros(3, 4, device="flagos:1"))
+    safetensors.load_model(model, file)
+    assert str(model.w.device) == "flagos:1"
+    assert same(model.w.detach(), values())
 
 
 def test_deepcopy_is_a_copy_on_the_same_device() -> None:

@@ -97,7 +97,8 @@ def test_out_of_memory_is_torchs_error_and_leaves_the_device_usable() -> None:
     assert flagos.OutOfMemoryError is torch.OutOfMemoryError
     with pytest.raises(torch.OutOfMemoryError) as caught:
         torch.empty(1 << 50, dtype=torch.uint8, device="flagos")
-    assert "free" in str(caught.value) and "flagos:0" in str(caught.value)
+    assert "free" in str(caught.value)
+    assert "flagos:0" in str(caught.value)
     assert flagos.memory_stats()["num_ooms"] == ooms + 1
     assert torch.ones(2, device="flagos").sum().item() == 2
 
@@ -111,7 +112,7 @@ def test_raw_memory_is_counted_and_given_back() -> None:
     assert flagos.memory_allocated() == before
     with pytest.raises(ValueError, match="-1 bytes"):
         flagos.caching_allocator_alloc(-1)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="flagos"):
         flagos.caching_allocator_delete(12345)
     with pytest.raises(ValueError, match="belongs to flagos:1"):
         flagos.caching_allocator_alloc(8, 0, flagos.Stream(1))
@@ -135,7 +136,8 @@ def test_summary_is_a_table_of_the_numbers() -> None:
     kept = torch.empty(2 * MIB, dtype=torch.uint8, device="flagos")
     text = flagos.memory_summary()
     assert "Memory of flagos:0" in text
-    assert "memory of tensors" in text and "large pool" in text
+    assert "memory of tensors" in text
+    assert "large pool" in text
     assert len(flagos.memory_summary(abbreviated=True)) < len(text)
     del kept
 
@@ -185,8 +187,8 @@ def test_everything_answers_before_the_first_use(evaluate: Any) -> None:
         import torch, torch_fl
         f = torch.flagos
         answer = [
-            f.memory_stats(), f.memory_allocated(), f.max_memory_reserved(), f.memory_snapshot(), f.host_memory_stats(),
-            f.empty_cache(), f.reset_peak_memory_stats(), f.is_initialized(),
+            f.memory_stats(), f.memory_allocated(), f.max_memory_reserved(), f.memory_snapshot(),
+            f.host_memory_stats(), f.empty_cache(), f.reset_peak_memory_stats(), f.is_initialized(),
         ]
         """,
         FLAGOS_REFERENCE_DEVICES="0",

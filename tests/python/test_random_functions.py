@@ -105,7 +105,8 @@ def test_seed_before_the_first_use_holds(evaluate: Any) -> None:
         torch.manual_seed(42)
         before = torch.flagos.is_initialized()
         torch.ones(1, device="flagos")
-        answer = [before, torch.flagos.initial_seed(), torch.flagos.get_rng_state(1).view(torch.int64).tolist()]
+        state = torch.flagos.get_rng_state(1).view(torch.int64).tolist()
+        answer = [before, torch.flagos.initial_seed(), state]
         """
     )
     assert answer == [False, 42, [42, 0]]

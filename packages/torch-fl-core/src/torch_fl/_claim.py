@@ -10,6 +10,7 @@ import sys
 import threading
 
 import torch
+from torch.utils import backend_registration
 
 from torch_fl_base import _env, _log, _native, discovery
 from torch_fl_base.autoload import DEVICE
@@ -53,10 +54,10 @@ def _claim(explicit: bool) -> None:
     # What can fail comes before the rename, which cannot be undone.
     module = _native.load_part(f"torch.{DEVICE}")
     dlpack = _native.load_part("torch_fl._dlpack")
-    torch.utils.rename_privateuse1_backend(DEVICE)
+    backend_registration.rename_privateuse1_backend(DEVICE)
     if not hasattr(torch, DEVICE):
-        torch._register_device_module(DEVICE, module)
-        torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+        torch._register_device_module(DEVICE, module)  # type: ignore[no-untyped-call]
+        backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     dlpack.install()
     atexit.register(native.devices.shutdown)
 

@@ -67,7 +67,7 @@ def _replace_export() -> None:
             _order(self.device, stream)
         return original(self, stream=stream, **options)
 
-    torch.Tensor.__dlpack__ = __dlpack__  # type: ignore[method-assign, assignment]
+    torch.Tensor.__dlpack__ = __dlpack__  # type: ignore[method-assign]
 
 
 def _order(device: torch.device, stream: int | None) -> None:

@@ -1,7 +1,8 @@
-"""What core adds to `import torch`: time and memory, measured in new processes that take turns with and without it.
+"""What core adds to `import torch`: time and memory, measured in new processes that take turns with and
+without it.
 
-`python -m torch_fl_base._import_cost` prints it as JSON; benchmarks/ calls `measure`. Where core is not installed by pip,
-the entry point is stood in for by the same call at the same place.
+`python -m torch_fl_base._import_cost` prints it as JSON; benchmarks/ calls `measure`. Where core is not
+installed by pip, the entry point is stood in for by the same call at the same place.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import subprocess
 import sys
 from typing import Any
 
-# Both load the same modules of torch; the second then does what torch does with the entry point. Time is that of the
-# process, so that a busy machine adds less noise than the wall clock would.
+# Both load the same modules of torch; the second then does what torch does with the entry point. Time is that
+# of the process, so that a busy machine adds less noise than the wall clock would.
 _PROGRAM = """
 import json, resource, sys, time
 wall, cpu = time.perf_counter(), time.process_time()

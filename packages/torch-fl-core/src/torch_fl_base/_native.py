@@ -44,7 +44,8 @@ def mismatch(torch_version: str) -> str | None:
     if info.torch != wanted:
         return (
             f"flagos: this torch-fl-core ({info.core}) was built for torch {info.torch}, but torch "
-            f'{torch_version} is installed; install the one for this torch: pip install "torch-fl-core=={wanted}.*". {DOCTOR}'
+            f"{torch_version} is installed; install the one for this torch: "
+            f'pip install "torch-fl-core=={wanted}.*". {DOCTOR}'
         )
     return None
 
@@ -120,28 +121,3 @@ def run_as_doctor(argv: list[str], orig_argv: list[str]) -> bool:
     if not argv or argv[0] != "-m" or "-m" not in orig_argv:
         return False
     return orig_argv[orig_argv.index("-m") + 1 :][:1] == ["torch_fl.doctor"]
-
-
-def import_api(package: str) -> Any:
-    """Do what `import torch_fl` does beyond defining names: import torch, claim the device, share
-    torch.flagos.
-
-    Returns: the bindings.
-    Raises: BackendError as `torch_fl._claim.claim`; ImportError in one sentence if there is no torch.
-    """
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        info = build_info()
-        wanted = f"torch=={info.torch}.*" if info else "torch"
-        raise ImportError(f'flagos: torch is not installed; pip install "{wanted}". {DOCTOR}') from None
-    problem = mismatch(torch.__version__)
-    if problem:
-        raise BackendError(problem)
-    load_part("torch_fl._claim").claim(explicit=True)
-    module = load_part("torch.flagos")
-    sys.modules[f"{package}.flagos"] = module
-    sys.modules[package].flagos = module
-    return load()

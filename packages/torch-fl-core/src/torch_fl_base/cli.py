@@ -106,7 +106,7 @@ _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opti
 
 @app.command("conformance", context_settings=_PASS_ON)
 def conformance_command(context: typer.Context) -> None:
-    """Run the HAL conformance kit on a backend or a library, one test per requirement; `--help` tells the options."""
+    """Run the HAL conformance kit on a backend or a library; `--help` tells the options."""
     from torch_fl_base.testing import hal
 
     raise typer.Exit(hal.main(context.args))

@@ -68,7 +68,7 @@ class Record:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        data = {
+        data: dict[str, Any] = {
             "name": self.name,
             "state": self.state.value,
             "reason": self.reason,

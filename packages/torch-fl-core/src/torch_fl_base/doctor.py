@@ -160,8 +160,8 @@ def _look_at_import(diagnosis: Diagnosis, seen: dict[str, Any]) -> None:
     diagnosis.torch["privateuse1"] = seen["owner"]
     if seen["owner"] not in ("privateuseone", autoload.DEVICE):
         diagnosis.problems.append(
-            f"the device {seen['owner']!r} of another plugin holds PrivateUse1, so that flagos cannot be used "
-            "beside it: uninstall that plugin, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import only one of the two"
+            f"the device {seen['owner']!r} of another plugin holds PrivateUse1, so that flagos cannot be "
+            "used beside it: uninstall that plugin, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import one"
         )
     if seen["failure"]:
         diagnosis.problems.append(f"the autoload failed: {seen['failure']}")

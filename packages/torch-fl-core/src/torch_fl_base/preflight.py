@@ -21,13 +21,13 @@ class Check:
 
 
 def check(
-    backend: str | None = None, devices: int = 1, examine: Callable[[], Diagnosis] = diagnose
+    backend: str | None = None, devices: int = 1, examine: Callable[[], Diagnosis] | None = None
 ) -> list[Check]:
     """Return the checks of a job that needs `devices` devices, of `backend` if one is named.
 
     Opens the libraries in processes of their own and imports torch in one; nothing is loaded here.
     """
-    diagnosis = examine()
+    diagnosis = (examine or diagnose)()
     checks = [_torch(diagnosis), _import(diagnosis), _environment(diagnosis)]
     for found in diagnosis.backends:
         if found["state"] in (State.FAILED.value, State.ABI_REFUSED.value) and found["name"] != backend:

@@ -54,7 +54,7 @@ class _TensorType(type):
 
 def tensor_types() -> dict[str, type]:
     """Return the tensor types by name."""
-    types = {}
+    types: dict[str, type] = {}
     for name, dtype in _TENSORS.items():
         # tensor.type(T) reads the name of the C type object, which is what is given here, dots and all.
         members = {
@@ -70,7 +70,7 @@ def tensor_types() -> dict[str, type]:
 
 def storage_types() -> dict[str, type]:
     """Return the storage types by name; torch finds their device by the module they claim to be of."""
-    base = torch.storage._LegacyStorage
+    base: Any = torch.storage._LegacyStorage
     return {
         name: type(base)(name, (base,), {"__module__": f"torch.{DEVICE}", "dtype": dtype, "_dtype": dtype})
         for name, dtype in _STORAGES.items()

@@ -12,7 +12,7 @@ from ._lazy import DEVICE
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 
 
-class autocast(torch.amp.autocast):  # type: ignore[misc]
+class autocast(torch.amp.autocast):
     """The same as torch.autocast("flagos", …); float16 by default, as on other accelerators."""
 
     def __init__(

@@ -30,9 +30,9 @@ class Event(torch.Event, metaclass=_EventType):
     Raises: NotImplementedError for interprocess=True.
     """
 
-    def __new__(
+    def __new__(  # type: ignore[misc]
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> torch.Event:  # type: ignore[misc]
+    ) -> torch.Event:
         """Make an event; see the class."""
         if interprocess:
             raise NotImplementedError(
