@@ -138,6 +138,24 @@ void openBackend(Runtime& state, size_t which, int room) {
   shutDownBackend(state, which);  // a backend that is not used holds nothing, and does not stand in the way of a fork
 }
 
+// How many devices a backend would bring. Asked of a copy of the library with globals of its own: the library itself then remains one that
+// was never initialised, which a child of a fork may still initialise.
+int countInCopy(const BackendRequest& request) {
+  hal::OpenOptions options;
+  options.private_copy = true;
+  int32_t count = 0;
+  try {
+    const auto copy = hal::Library::open(request.name, request.path, options);
+    const hal::Tables& tables = copy->tables();
+    if (tables.system.init() != FLAGOS_HAL_STATUS_OK) return 0;
+    if (tables.device.count(&count) != FLAGOS_HAL_STATUS_OK) count = 0;
+    tables.system.shutdown();
+  } catch (const hal::LoadError&) {  // activation will tell
+    return 0;
+  }
+  return std::clamp(count, 0, kMaxDevices);
+}
+
 int openAll(Runtime& state, bool emulated, int room) {
   int total = 0;
   for (size_t i = 0; i < state.records.size(); ++i) {
@@ -283,15 +301,9 @@ c10::DeviceIndex possibleDeviceCount() noexcept {
   try {
     std::lock_guard<std::mutex> lock(state.mutex);
     if (state.possible_count >= 0) return static_cast<c10::DeviceIndex>(state.possible_count);
-    const detail::OpeningMark mark;
     int total = 0;
-    for (BackendRecord& record : state.records) {
-      if (!record.request.emulated || record.state == BackendState::Skipped || !openLibrary(record)) continue;
-      const hal::Tables& tables = record.library->tables();
-      int32_t count = 0;
-      if (tables.system.init() != FLAGOS_HAL_STATUS_OK) continue;
-      if (tables.device.count(&count) == FLAGOS_HAL_STATUS_OK && count > 0) total += count;
-      tables.system.shutdown();
+    for (const BackendRecord& record : state.records) {
+      if (record.request.emulated && record.state != BackendState::Skipped) total += countInCopy(record.request);
     }
     state.possible_count = std::min(total, kMaxDevices);
     return static_cast<c10::DeviceIndex>(state.possible_count);

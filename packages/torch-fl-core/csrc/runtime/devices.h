@@ -74,7 +74,7 @@ FLAGOS_API c10::DeviceIndex deviceCount() noexcept;
 
 // How many devices this process can come to have: deviceCount(), or, while that is 0, what the emulated backends would bring. Only
 // the device guard answers with it: the autograd engine sizes its queues once, at the first backward of any device, and
-// a flagos backward after a CPU one would find none. Asks an emulated backend by init, count, shutdown: it stays closed.
+// a flagos backward after a CPU one would find none. Asks a copy of an emulated backend's library: the library itself stays closed.
 c10::DeviceIndex possibleDeviceCount() noexcept;
 
 // One record per request, with state and reason so far.

@@ -22,13 +22,19 @@ const Event& asEvent(void* event) { return *static_cast<const Event*>(event); }
 struct FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kDeviceType; }
 
-  // Devices. PyTorch passes −1 for "the current one"; answers always carry a real index.
+  // Devices. PyTorch passes −1 for "the current one"; answers always carry a real index. The four methods below run several times per
+  // operator: where the device stays they are one thread-local read, and make no new c10::Device, whose constructor checks itself.
   c10::Device exchangeDevice(c10::Device device) const override {
-    return flagosDevice(detail::exchangeThreadDevice(device.index()));
+    if (C10_LIKELY(device.index() == detail::thread_device.applied)) return device;
+    return flagosDevice(detail::exchangeDeviceSlow(device.index()));
   }
-  c10::Device getDevice() const override { return flagosDevice(currentDevice()); }
-  void setDevice(c10::Device device) const override { setDeviceLazily(device.index()); }
-  void uncheckedSetDevice(c10::Device device) const noexcept override { restoreDevice(device.index()); }
+  c10::Device getDevice() const override { return flagosDevice(detail::thread_device.index); }
+  void setDevice(c10::Device device) const override {
+    if (device.index() != detail::thread_device.applied) setDeviceLazily(device.index());
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (device.index() != detail::thread_device.applied) restoreDevice(device.index());
+  }
   c10::DeviceIndex deviceCount() const noexcept override { return possibleDeviceCount(); }
   c10::DeviceCapability getDeviceCapability(c10::Device device) const override { return deviceCapability(device.index()); }
   void synchronizeDevice(const c10::DeviceIndex device) const override { flagos::synchronizeDevice(device); }

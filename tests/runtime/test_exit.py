@@ -1,0 +1,90 @@
+"""The end of the process: work in flight finishes, late objects do no harm, nothing is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Evaluate = Callable[..., Any]
+
+
+def test_exit_waits_for_work_in_flight(evaluate: Evaluate) -> None:
+    # `evaluate` asserts status 0 and that nothing is printed.
+    assert (
+        evaluate(
+            """
+        stream = torch.Stream("flagos")
+        event = torch.Event("flagos"); event.record(stream)
+        answer = event.query()
+        """,
+            FLAGOS_REFERENCE_LATENCY="event:300000",
+        )
+        is False
+    )
+
+
+def test_a_thread_that_still_uses_the_devices_at_exit_gets_an_error(evaluate: Evaluate) -> None:
+    evaluate(
+        """
+        stream = torch.Stream("flagos:1")
+        def work():
+            try:
+                while True:
+                    event = torch.Event("flagos"); event.record(stream); event.query()
+            except RuntimeError:
+                pass
+        for _ in range(2):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.05)
+        answer = None
+        """
+    )
+
+
+@pytest.mark.parametrize("kept", ["module attribute", "reference cycle", "atexit callback", "thread local"])
+def test_objects_that_outlive_the_runtime_are_destroyed_quietly(evaluate: Evaluate, kept: str) -> None:
+    evaluate(
+        f"""
+        import atexit, sys
+        objects = [torch.Stream("flagos"), torch.Event("flagos"), torch.Generator("flagos")]
+        objects[1].record(objects[0])
+        kept = {kept!r}
+        if kept == "module attribute":
+            sys.modules["json"].kept = objects
+        elif kept == "reference cycle":
+            objects.append(objects)
+        elif kept == "atexit callback":
+            atexit.register(objects.clear)
+        else:
+            local = threading.local(); local.objects = objects
+        del objects
+        answer = None
+        """
+    )
+
+
+def test_uses_after_shutdown_say_so_and_releases_do_nothing(evaluate: Evaluate) -> None:
+    answer = evaluate(
+        """
+        devices = native.devices
+        stream, event = torch.Stream("flagos"), torch.Event("flagos")
+        event.record(stream)
+        devices.shutdown()
+        devices.shutdown()
+        uses = [devices.activate, stream.query, event.query, lambda: event.record(stream),
+                lambda: torch.Stream("flagos"), lambda: native.generators.default_generator(0)]
+        answer = [[caught(use) for use in uses], devices.device_count(), devices.is_shut_down()]
+        del stream, event
+        """
+    )
+    errors, count, down = answer
+    for error in errors:
+        assert error is not None
+        assert "shut down" in error[1]
+    assert (count, down) == (0, True)
+
+
+def test_shutdown_without_any_use_is_harmless(evaluate_bare: Evaluate) -> None:
+    assert evaluate_bare("devices.shutdown(); answer = devices.device_count()") == 0
