@@ -13,7 +13,7 @@ from typing import Any
 
 from torch_fl_base.testing.kit import gate
 from torch_fl_base.testing.kit.bench import Bench
-from torch_fl_base.testing.kit.catalogue import tests_of
+from torch_fl_base.testing.kit.catalogue import every_test
 from torch_fl_base.testing.kit.checks import Skipped, marks, requirement
 from torch_fl_base.testing.kit.child import Target, run_isolated
 from torch_fl_base.testing.kit.quirks import Exemption, Quirks
@@ -30,7 +30,7 @@ def main() -> None:
     hal = target.open()
     initialised = False
     ran = 0
-    for function in tests_of():
+    for function in every_test():
         mark = marks(function)
         identifiers = (requirement(function.__name__), *mark.also)
         for index, values in enumerate(mark.cases or [()]):

@@ -2,7 +2,8 @@
  * conformance kit is not shaped around the reference backend, and it is what the kit is tested with: every BREAK_<NAME> makes one
  * mistake that the kit must find (test_kit_catches_mistakes.py lists them with the requirement that each violates).
  *
- * Default: synchronous streams. -DASYNC: a worker thread per stream, and stream.host_callback. */
+ * Default: synchronous streams. -DASYNC: a worker thread per stream, and stream.host_callback. -DNO_RUNTIME: init finds no
+ * runtime. -DCRASHES, -DHANGS: device.synchronize does. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdarg.h>
@@ -312,6 +313,9 @@ static flagos_hal_status init(void) {
   static const char* const name = "system.init";
   int index;
   CHECK(forked(name));
+#ifdef NO_RUNTIME
+  return FAIL(UNAVAILABLE, "no libminimal.so; tried /opt/minimal/lib");
+#endif
   pthread_mutex_lock(&lock);
 #ifdef BREAK_INIT_TWICE
   if (ready) {
@@ -549,6 +553,12 @@ static flagos_hal_status synchronize_device(int32_t device) {
   static const char* const name = "device.synchronize";
   flagos_hal_stream* stream;
   CHECK(on_device(name, device));
+#ifdef CRASHES
+  *(volatile int*)8 = 0;
+#endif
+#ifdef HANGS
+  pause();
+#endif
   pthread_mutex_lock(&lock);
 #ifndef BREAK_SYNCHRONIZE_FORGETS_DEFAULT
   drain(&defaults[device]);

@@ -17,7 +17,7 @@ from torch_fl_base._hal_header import include_dir
 HERE = Path(__file__).parent
 SOURCE = HERE / "minimal_hal.c"
 
-# Mistake by mistake, the tests that must find it: patterns on requirement ids or test names, as --filter takes them.
+# Mistake by mistake, the tests that must find it: requirement ids or test names, as --filter takes them.
 SYNCHRONOUS: dict[str, str] = {
     # outputs and details
     "NULL_OUTPUT": "GEN-01",

@@ -1,7 +1,7 @@
 """The HAL level of the conformance kit: what a HAL library must do, by the requirements of hal.h. Needs no
 torch.
 
-In a vendor's tests, beside a `quirks.py` that defines QUIRKS:
+In a vendor's tests, beside a `quirks.py` that defines QUIRKS (see `torch_fl_base.testing.quirks`):
 
     from torch_fl_base.testing.hal import *  # noqa: F403
 
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from torch_fl_base.testing.kit.catalogue import MODULES, tests_of
+from torch_fl_base.testing.kit.catalogue import MODULES, every_test
 from torch_fl_base.testing.kit.checks import marks, requirement
 from torch_fl_base.testing.kit.child import Target, run_isolated
 from torch_fl_base.testing.kit.describe import describe
@@ -89,7 +89,7 @@ if pytest is not None:
         quirks = conformance_target.quirks()
         names = [
             (name, (requirement(function.__name__), *marks(function).also))
-            for function in tests_of()
+            for function in every_test()
             for name in (function.__name__, *(f"{function.__name__}[{case}]" for case in marks(function).ids))
         ]
         idle = [

@@ -27,7 +27,7 @@ _NAMES = (
 MODULES = tuple(f"torch_fl_base.testing.kit.{name}" for name in _NAMES)
 
 
-def tests_of() -> list[Callable[..., None]]:
+def every_test() -> list[Callable[..., None]]:
     """Return all test functions of the kit."""
     found: list[Callable[..., None]] = []
     for module in MODULES:
@@ -40,14 +40,14 @@ def tests_of() -> list[Callable[..., None]]:
     return found
 
 
-def tests_by_requirement() -> dict[str, list[str]]:
+def coverage() -> dict[str, list[str]]:
     """Return the names of the tests of every requirement of the header, in its order; empty lists where
     there is none.
 
     Raises: ValueError for a test that names a requirement which the header does not have.
     """
     found: dict[str, list[str]] = {identifier: [] for identifier in header().requirements}
-    for function in tests_of():
+    for function in every_test():
         for identifier in (requirement(function.__name__), *marks(function).also):
             if identifier not in found:
                 raise ValueError(

@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-Test = TypeVar("Test", bound=Callable[..., None])
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+
+in_child = False
+"""Set in the process of an isolated test, where pytest, even if something has imported it, does not run."""
 
 
 class Skipped(Exception):
@@ -79,7 +83,7 @@ def requirement(test_name: str) -> str:
 
 def skip(reason: str) -> NoReturn:
     """End the test as one that does not apply; `reason` names what is missing."""
-    if "pytest" in sys.modules:
+    if not in_child and "pytest" in sys.modules:
         import pytest
 
         pytest.skip(reason)

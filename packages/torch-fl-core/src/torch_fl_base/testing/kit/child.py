@@ -19,6 +19,7 @@ from typing import Any
 
 from torch_fl_base._hal import Hal, load
 from torch_fl_base._hal_header import header
+from torch_fl_base.testing.kit import checks
 from torch_fl_base.testing.kit.bench import Bench
 from torch_fl_base.testing.kit.checks import Skipped, marks, skip
 from torch_fl_base.testing.kit.quirks import Quirks, load_quirks
@@ -159,6 +160,7 @@ def execute(order: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Run as `python -m torch_fl_base.testing.kit.child <order> <answer file>`."""
+    checks.in_child = True
     order = json.loads(sys.argv[1])
     faulthandler.dump_traceback_later(LIMIT_S - 2, exit=False)
     result = execute(order)

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch_fl_base._hal_header import header
 from torch_fl_base.testing.kit.bench import Bench
+from torch_fl_base.testing.kit.checks import isolated
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Description:
     """Why init failed with UNAVAILABLE; "" if it did not."""
 
 
+@isolated(initialised=False)
 def describe(bench: Bench) -> dict[str, Any]:
     """Return a Description as plain data. Calls init and shutdown."""
     hal = bench.hal

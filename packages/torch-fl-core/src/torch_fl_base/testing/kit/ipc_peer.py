@@ -73,9 +73,11 @@ def handle_from_bytes(data: bytes) -> Any:
 
 def main() -> None:
     """Run as `python -m torch_fl_base.testing.kit.ipc_peer <order>`."""
+    from torch_fl_base.testing.kit import checks
     from torch_fl_base.testing.kit.bench import Bench, constant
     from torch_fl_base.testing.kit.quirks import Quirks
 
+    checks.in_child = True
     name, path, what, device = json.loads(sys.argv[1])
     try:
         hal = load(name, path)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torch_fl_base._hal_header import Requirement, header
-from torch_fl_base.testing.kit.catalogue import tests_by_requirement
+from torch_fl_base.testing.kit.catalogue import coverage
 
 _HEAD = """\
 <!-- Made from hal.h, hal_members.def and the conformance kit by `nox -s gen`. Do not edit. -->
@@ -33,7 +33,7 @@ _GROUPS = {"": "Rules for the whole interface", "flagos_hal_query": "The entry p
 def render() -> str:
     """Return the page."""
     known = header()
-    tests = tests_by_requirement()
+    tests = coverage()
     number = len({name for names in tests.values() for name in names})
     abi = f"{known.abi[0]}.{known.abi[1]}"
     parts = [_HEAD.format(abi=abi, count=len(known.requirements), tests=number)]
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--check", action="store_true", help="change nothing; fail if the file is out of date"
     )
     options = parser.parse_args(argv)
-    untested = [identifier for identifier, names in tests_by_requirement().items() if not names]
+    untested = [identifier for identifier, names in coverage().items() if not names]
     if untested:
         print(f"without a test: {', '.join(untested)}", file=sys.stderr)
         return 1

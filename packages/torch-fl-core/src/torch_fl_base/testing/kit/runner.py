@@ -25,14 +25,15 @@ from typing import Any
 from torch_fl_base import discovery
 from torch_fl_base._hal_header import header
 from torch_fl_base.spec import BackendError
-from torch_fl_base.testing.kit.catalogue import tests_by_requirement
+from torch_fl_base.testing.kit.catalogue import coverage
 from torch_fl_base.testing.kit.checks import requirement
 from torch_fl_base.testing.kit.child import Target, run_isolated
 from torch_fl_base.testing.kit.describe import describe, machine
 from torch_fl_base.testing.kit.quirks import default_quirks_file
 
 OUTCOMES = ("passed", "failed", "crashed", "expected failure", "skipped")
-RUN_LIMIT_S = 900.0
+TEST_LIMIT_S = 60.0
+"""A test that takes longer is stopped, and with it the process it runs in."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def run(
     layers: str | os.PathLike[str] | None = None,
     command: str | None = None,
     show_progress: bool = False,
+    test_limit_s: float = TEST_LIMIT_S,
 ) -> Report:
     """Run the kit on a library.
 
@@ -161,7 +163,7 @@ def run(
     description = run_isolated(target, describe.__module__, describe.__name__, {})
     results: tuple[Result, ...] = ()
     if not description["unavailable"]:
-        results = _run_all(target, pattern, show_progress)
+        results = _run_all(target, pattern, show_progress, test_limit_s)
     return Report(
         library=str(path),
         description=description,
@@ -173,7 +175,9 @@ def run(
     )
 
 
-def _run_all(target: Target, pattern: str | None, show_progress: bool) -> tuple[Result, ...]:
+def _run_all(
+    target: Target, pattern: str | None, show_progress: bool, test_limit_s: float
+) -> tuple[Result, ...]:
     results: dict[str, Result] = {}
     order: list[str] = []
     with tempfile.TemporaryDirectory(prefix="flagos-conformance-") as folder:
@@ -181,7 +185,8 @@ def _run_all(target: Target, pattern: str | None, show_progress: bool) -> tuple[
             progress, done, log = (Path(folder) / name for name in ("progress", "done", "log"))
             progress.write_text("")
             done.write_text(json.dumps(sorted(results)))
-            returncode = _run_pytest(target, pattern, progress, done, log, show_progress)
+            command = _pytest_command(target, pattern, progress, done)
+            returncode, stopped = _run_pytest(target, command, progress, log, show_progress, test_limit_s)
             started = None
             for line in progress.read_text(encoding="utf-8").splitlines():
                 entry = json.loads(line)
@@ -193,8 +198,13 @@ def _run_all(target: Target, pattern: str | None, show_progress: bool) -> tuple[
                     results[entry["finished"]] = _result(entry)
                     started = None
             if started is not None:
-                killer = signal.Signals(-returncode).name if returncode < 0 else f"exit status {returncode}"
-                message = f"the test process ended with {killer}\n{_tail(log)}"
+                if stopped:
+                    what = f"the test did not end within {test_limit_s:.0f} s"
+                elif returncode < 0:
+                    what = f"the process died of {signal.Signals(-returncode).name}"
+                else:
+                    what = f"the process ended with {returncode} in the middle of the test"
+                message = f"{what}\n{_tail(log)}"
                 results[started] = Result(started, requirement(started), "crashed", message, 0.0)
             elif returncode not in (0, 1, 5):
                 raise BackendError(f"flagos: pytest ended with {returncode}\n{_tail(log)}")
@@ -211,17 +221,21 @@ def _tail(log: Path) -> str:
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
 
 
-def _run_pytest(
-    target: Target, pattern: str | None, progress: Path, done: Path, log: Path, show_progress: bool
-) -> int:
+def _pytest_command(target: Target, pattern: str | None, progress: Path, done: Path) -> list[str]:
     suite = Path(__file__).with_name("suite.py")
-    command = [
+    return [
         *(sys.executable, "-m", "pytest", str(suite), "-c", os.devnull, "--rootdir", str(suite.parent)),
         *("-p", "no:cacheprovider", "-p", "torch_fl_base.testing.kit.plugin", "-q", "-W", "error"),
         *("--flagos-target", json.dumps(asdict(target)), "--flagos-progress", str(progress)),
         *("--flagos-done", str(done)),
         *(("--flagos-filter", pattern) if pattern else ()),
     ]
+
+
+def _run_pytest(
+    target: Target, command: list[str], progress: Path, log: Path, show_progress: bool, test_limit_s: float
+) -> tuple[int, bool]:
+    """Return the exit status, and whether the process was stopped because a test took too long."""
     environment = {
         **os.environ,
         **target.quirks().environment,
@@ -229,24 +243,31 @@ def _run_pytest(
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # other plugins cost time and may change what is collected
     }
     environment.pop("PYTEST_ADDOPTS", None)
-    deadline = time.monotonic() + RUN_LIMIT_S
+    stopped = False
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
         )
         while True:
             try:
-                returncode = process.wait(0.5 if show_progress else RUN_LIMIT_S)
+                returncode = process.wait(0.5)
                 break
             except subprocess.TimeoutExpired:
-                if time.monotonic() > deadline:
+                if show_progress:
+                    _show(progress)
+            # Every start and end of a test is a write.
+            if time.time() - progress.stat().st_mtime > test_limit_s:
+                stopped = True
+                process.send_signal(signal.SIGABRT)  # faulthandler then says where it was
+                try:
+                    returncode = process.wait(5)
+                except subprocess.TimeoutExpired:
                     process.kill()
                     returncode = process.wait()
-                    break
-                _show(progress)
+                break
     if show_progress:
         sys.stderr.write("\r\x1b[K")
-    return returncode
+    return returncode, stopped
 
 
 def _show(progress: Path) -> None:
@@ -305,7 +326,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the requirements and their tests")
     options = parser.parse_args(argv)
     if options.list:
-        for identifier, names in tests_by_requirement().items():
+        for identifier, names in coverage().items():
             print(identifier, header().requirements[identifier].function, *names, sep="\n    ")
         return 0
     if options.backend is None:
