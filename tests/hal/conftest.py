@@ -75,7 +75,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-# ------------------------------------------------------------- libraries made by the tests, core's layers ----
+# ----------------------------------------------------------- libraries made by the tests, core's layers ----
 
 sys.path.insert(0, str(Path(__file__).parent))  # hal_native, for the modules here and for their children
 

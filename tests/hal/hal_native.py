@@ -86,10 +86,22 @@ class Workshop:
             file = SOURCES / source
         language = "c" if file.suffix == ".c" else "c++"
         standard = "-std=c99" if language == "c" else "-std=c++17"
-        command = [*compiler(language), standard, "-O1", "-I", str(include), "-I", str(CORE)]
+        command = [
+            *compiler(language),
+            standard,
+            "-O1",
+            "-I",
+            str(include),
+            "-I",
+            str(CORE),
+            "-I",
+            str(SOURCES),
+        ]
         # A linker cannot run through ccache, so a program or library is made of an object.
         middle = self.folder / f"{name}.o"
-        compile_options = [option for option in options if not option.startswith("-Wl,") and option != "-shared"]
+        compile_options = [
+            option for option in options if not option.startswith("-Wl,") and option != "-shared"
+        ]
         subprocess.run([*command, *compile_options, "-c", str(file), "-o", str(middle)], check=True)
         link = command[1:] if Path(command[0]).name == "ccache" else command
         subprocess.run([*link, *options, str(middle), "-o", str(target), "-lpthread", "-ldl"], check=True)

@@ -1,4 +1,6 @@
-"""The HAL header as an ABI: it compiles as C99 and C++17, its layout is frozen, its texts and its list of members agree."""
+"""The HAL header as an ABI: it compiles as C99 and C++17, its layout is frozen, and its texts and its list of
+members agree.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,25 @@ def tool() -> ModuleType:
 def compile_alone(header: str, language: str, standard: str, folder: Path) -> None:
     """Compile a header twice in one file, and nothing else."""
     source = folder / ("alone.c" if language == "c" else "alone.cpp")
-    source.write_text(f'#include "{header}"\n#include "{header}"\nint main(void) {{ return 0; }}\n', encoding="utf-8")
-    command = [*compiler(language), f"-std={standard}", *STRICT, "-fsyntax-only", "-I", str(INCLUDE), str(source)]
+    source.write_text(
+        f'#include "{header}"\n#include "{header}"\nint main(void) {{ return 0; }}\n', encoding="utf-8"
+    )
+    command = [
+        *compiler(language),
+        f"-std={standard}",
+        *STRICT,
+        "-fsyntax-only",
+        "-I",
+        str(INCLUDE),
+        str(source),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("language", "standard"), [("c", "c99"), ("c", "c11"), ("c++", "c++17"), ("c++", "c++20")])
+@pytest.mark.parametrize(
+    ("language", "standard"), [("c", "c99"), ("c", "c11"), ("c++", "c++17"), ("c++", "c++20")]
+)
 def test_header_compiles_without_a_warning(language: str, standard: str, tmp_path: Path) -> None:
     compile_alone("flagos/hal.h", language, standard, tmp_path)
 
@@ -70,7 +84,9 @@ def test_layout_knows_every_structure_and_table(tool: ModuleType) -> None:
     )
     for group, member in members:
         assert member in layout["structs"][f"flagos_hal_{group}_api"]["members"]
-    tables = {name: one for name, one in layout["structs"].items() if re.fullmatch(r"flagos_hal_\w+_api", name)}
+    tables = {
+        name: one for name, one in layout["structs"].items() if re.fullmatch(r"flagos_hal_\w+_api", name)
+    }
     assert sum(len(one["members"]) - 1 for one in tables.values()) == len(members)
 
 
@@ -91,7 +107,13 @@ def test_layout_tells_what_breaks_and_allows_growth(tool: ModuleType) -> None:
     moved["structs"]["flagos_hal_ipc_handle"]["size"] += 8
     del moved["structs"]["flagos_hal_info"]
     found = "\n".join(tool.differences(frozen, moved))
-    for part in ("memory_api.copy", "event_api.query", "STATUS_CAPTURE", "ipc_handle had 136", "info is gone"):
+    for part in (
+        "memory_api.copy",
+        "event_api.query",
+        "STATUS_CAPTURE",
+        "ipc_handle had 136",
+        "info is gone",
+    ):
         assert part in found
     unannounced = copy.deepcopy(later)
     unannounced["abi"] = frozen["abi"]
@@ -130,11 +152,9 @@ def test_abi_member_list_says_what_the_header_texts_say() -> None:
     for group, member, need, since, _, identifier, parameters in listed:
         table = re.search(rf"typedef struct flagos_hal_{group}_api \{{(.*?)\n\}}", text, flags=re.S)
         assert table is not None
-        found = re.search(
-            rf"/\* ({identifier})\. ((?:(?!\*/).)*)\*/\s*flagos_hal_status \(\*{member}\)\(((?:[^;]|\n)*?)\);",
-            table[1],
-            flags=re.S,
-        )
+        text_above = rf"/\* ({identifier})\. ((?:(?!\*/).)*)\*/"
+        declaration = rf"flagos_hal_status \(\*{member}\)\(((?:[^;]|\n)*?)\);"
+        found = re.search(rf"{text_above}\s*{declaration}", table[1], flags=re.S)
         assert found is not None, f"{identifier} does not stand before {group}.{member}"
         words = " ".join(found[2].replace("*", " ").split())
         assert ("Required since 1." in words) == (need == "REQUIRED"), f"{group}.{member}"

@@ -1,5 +1,6 @@
-"""Opening HAL libraries: what is refused, in which words, and what older and newer libraries get. Core's loader (through
-libflagos_hal_layers.so) and the one in Python answer alike.
+"""Opening HAL libraries: what is refused, in which words, and what older and newer libraries get.
+
+Core's loader (through libflagos_hal_layers.so) and the one in Python answer alike.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hal_native import PRIVATE_COPY, SOURCES, VALIDATE, Layers, OpenError, Workshop, in_own_process
+
 from torch_fl_base._hal import HalError, HalLoadError, load
 
 pytestmark = pytest.mark.needs_compiler
@@ -126,7 +128,9 @@ def broken_file(kind: str, folder: Path, workshop: Workshop) -> Path:
     elif kind == "library whose dependency is gone":
         needed = folder / "libgone_dependency.so"
         subprocess.run(
-            ["cc", "-shared", "-x", "c", "-", "-o", str(needed)], input=b"int gone(void){return 0;}", check=True
+            ["cc", "-shared", "-x", "c", "-", "-o", str(needed)],
+            input=b"int gone(void){return 0;}",
+            check=True,
         )
         code = b"int gone(void); int use(void); int use(void) { return gone(); }"
         options = ["-shared", "-fPIC", "-x", "c", "-", "-o", str(path), f"-L{folder}", "-lgone_dependency"]
@@ -250,7 +254,9 @@ def test_same_order_gives_the_same_tables_and_other_layers_others(workshop: Work
     assert layers.address(path, VALIDATE) not in (layers.address(path), 0)
 
 
-def test_without_layers_the_library_s_own_functions_are_handed_out(workshop: Workshop, layers: Layers) -> None:
+def test_without_layers_the_library_s_own_functions_are_handed_out(
+    workshop: Workshop, layers: Layers
+) -> None:
     path = workshop.library("negotiable.c")
     plain, own = layers.open(path), load("tested", path)
     for name in ("memory.allocate", "memory.copy_async", "event.record", "stream.wait_event", "device.count"):
@@ -289,5 +295,6 @@ def test_seventeenth_library_is_refused_and_the_others_stay(workshop: Workshop, 
 
 
 def test_sources_of_the_tests_are_all_used() -> None:
-    used = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
+    users = [*Path(__file__).parent.glob("*.py"), *SOURCES.glob("*.c*")]
+    used = "".join(path.read_text(encoding="utf-8") for path in users)
     assert not [path.name for path in SOURCES.iterdir() if path.name not in used]

@@ -1,4 +1,6 @@
-"""The validating layer: what it refuses, with which status and rule; what it lets pass; what it says of a library's own faults."""
+"""The validating layer: what it refuses, with which status and rule; what it lets pass; what it says of a
+library's own faults.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,13 @@ from typing import Any
 
 import pytest
 from hal_native import PRIVATE_COPY, QUIET, VALIDATE, Layers, Workshop, in_own_process, reference_library
+
 from torch_fl_base._hal import Hal
 from torch_fl_base._hal_types import new_structure
 
 SIZE = 4096
+NOWHERE = 0x10000
+"""An address that nobody was ever given; the heap gives others out again."""
 HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = range(4)
 TIMING, BLOCKING, INTERPROCESS = 1, 2, 4
 
@@ -104,8 +109,20 @@ def sized(name: str, size: int) -> Any:
 Wrong = tuple[str, str, str, str, Callable[[Things], tuple[Any, ...]]]
 WRONG: dict[str, Wrong] = {
     # status, rule, part of the text, function, its inputs
-    "allocate on device 2": ("INVALID_DEVICE", "GEN-05", "no device 2", "memory.allocate", lambda t: (2, SIZE)),
-    "allocate on device -1": ("INVALID_DEVICE", "GEN-05", "no device -1", "memory.allocate", lambda t: (-1, 0)),
+    "allocate on device 2": (
+        "INVALID_DEVICE",
+        "GEN-05",
+        "no device 2",
+        "memory.allocate",
+        lambda t: (2, SIZE),
+    ),
+    "allocate on device -1": (
+        "INVALID_DEVICE",
+        "GEN-05",
+        "no device -1",
+        "memory.allocate",
+        lambda t: (-1, 0),
+    ),
     "second release": (
         "INVALID_HANDLE",
         "GEN-08",
@@ -125,7 +142,7 @@ WRONG: dict[str, Wrong] = {
         "GEN-08",
         "is not memory that this library gave out",
         "memory.release",
-        lambda t: (0, t.host),
+        lambda t: (0, NOWHERE),
     ),
     "release for another device": (
         "INVALID_HANDLE",
@@ -188,7 +205,7 @@ WRONG: dict[str, Wrong] = {
         "GEN-08",
         "is not device memory",
         "memory.copy",
-        lambda t: (0, t.host, t.pointer, 16, HOST_TO_DEVICE),
+        lambda t: (0, NOWHERE, t.pointer, 16, HOST_TO_DEVICE),
     ),
     "copy between devices": (
         "INVALID_HANDLE",
@@ -211,7 +228,13 @@ WRONG: dict[str, Wrong] = {
         "memory.copy",
         lambda t: (0, t.pointer, None, 16, HOST_TO_DEVICE),
     ),
-    "fill with 256": ("INVALID_ARGUMENT", "HAL-MEM-05", "256", "memory.fill", lambda t: (0, t.pointer, 256, 1)),
+    "fill with 256": (
+        "INVALID_ARGUMENT",
+        "HAL-MEM-05",
+        "256",
+        "memory.fill",
+        lambda t: (0, t.pointer, 256, 1),
+    ),
     "fill on another device's stream": (
         "INVALID_HANDLE",
         "HAL-MEM-06",
@@ -231,9 +254,15 @@ WRONG: dict[str, Wrong] = {
         "GEN-08",
         "not one that this library gave out",
         "stream.query",
-        lambda t: (t.host,),
+        lambda t: (NOWHERE,),
     ),
-    "null stream": ("INVALID_HANDLE", "GEN-08", "the stream is null", "stream.synchronize", lambda t: (None,)),
+    "null stream": (
+        "INVALID_HANDLE",
+        "GEN-08",
+        "the stream is null",
+        "stream.synchronize",
+        lambda t: (None,),
+    ),
     "second destroy of a stream": (
         "INVALID_HANDLE",
         "GEN-08",
@@ -338,7 +367,7 @@ WRONG: dict[str, Wrong] = {
         "GEN-08",
         "is not memory",
         "host.unregister_range",
-        lambda t: (t.host,),
+        lambda t: (NOWHERE,),
     ),
     "peer of no device": ("INVALID_DEVICE", "GEN-05", "no device 7", "peer.can_access", lambda t: (0, 7)),
     "peer copy past the end": (
@@ -362,7 +391,13 @@ WRONG: dict[str, Wrong] = {
         "graph.begin_capture",
         lambda t: (t.default, 0),
     ),
-    "unknown capture mode": ("INVALID_ARGUMENT", "GEN-10", "3", "graph.begin_capture", lambda t: (t.stream, 3)),
+    "unknown capture mode": (
+        "INVALID_ARGUMENT",
+        "GEN-10",
+        "3",
+        "graph.begin_capture",
+        lambda t: (t.stream, 3),
+    ),
     "launch of no graph": (
         "INVALID_HANDLE",
         "GEN-08",
@@ -370,7 +405,13 @@ WRONG: dict[str, Wrong] = {
         "graph.launch",
         lambda t: (None, t.stream),
     ),
-    "null trace sink": ("INVALID_ARGUMENT", "HAL-TRC-01", "sink is null", "trace.start", lambda t: (None, None)),
+    "null trace sink": (
+        "INVALID_ARGUMENT",
+        "HAL-TRC-01",
+        "sink is null",
+        "trace.start",
+        lambda t: (None, None),
+    ),
     "trim of no device": ("INVALID_DEVICE", "GEN-05", "no device 9", "async_alloc.trim", lambda t: (9, 0)),
 }
 
@@ -390,7 +431,11 @@ def test_every_null_output_is_refused(reference: Checked) -> None:
     checked = 0
     for function in header().functions():
         outputs = [parameter for parameter in function.parameters if parameter.is_output]
-        if not outputs or function.qualified == "system.last_error" or not reference.hal.has(function.qualified):
+        if (
+            not outputs
+            or function.qualified == "system.last_error"
+            or not reference.hal.has(function.qualified)
+        ):
             continue
         arguments = [None if parameter.type.pointers else 0 for parameter in function.parameters]
         before = reference.violations()
@@ -474,7 +519,14 @@ def test_memory_allocated_in_stream_order_is_followed(reference: Checked) -> Non
     reference.accepts("memory.fill_async", stream, pointer, 7, SIZE)
     reference.accepts("async_alloc.release_async", stream, pointer)
     reference.refuses(
-        "INVALID_HANDLE", "GEN-08", "from async_alloc.allocate_async", "memory.fill_async", stream, pointer, 7, SIZE
+        "INVALID_HANDLE",
+        "GEN-08",
+        "from async_alloc.allocate_async",
+        "memory.fill_async",
+        stream,
+        pointer,
+        7,
+        SIZE,
     )
     other = reference.accepts("async_alloc.allocate_async", stream, SIZE)
     reference.accepts("stream.synchronize", stream)
@@ -543,7 +595,10 @@ def test_what_is_alive_at_shutdown_is_reported_and_shutdown_succeeds(opened: Che
     assert opened.hal.call("system.shutdown").status == "OK"
     detail = opened.hal.last_error()
     assert detail.status == "INVALID_STATE"
-    assert detail.message == "HAL-SYS-02: still alive at shutdown: 2 device allocations (1024 bytes), 1 streams, 1 events"
+    assert (
+        detail.message
+        == "HAL-SYS-02: still alive at shutdown: 2 device allocations (1024 bytes), 1 streams, 1 events"
+    )
     assert opened.violations() == before + 4
     opened.hal.system.init()
     opened.accepts("system.shutdown")
@@ -570,7 +625,8 @@ if before == 0:
     os._exit(0 if hal.call("memory.release", 0, 4096).status == "INVALID_HANDLE" else 1)
 after = os.fork()
 if after == 0:
-    answers = [hal.call("device.count").status, hal.last_error().status, hal.call("memory.release", 0, pointer).status]
+    answers = [hal.call("device.count").status, hal.last_error().status]
+    answers.append(hal.call("memory.release", 0, pointer).status)
     os._exit(0 if answers == ["FORKED", "FORKED", "OK"] else 2)
 print(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in (before, after)))
 print(hal.call("memory.release", 0, pointer).status, layers.violations(hal))
@@ -648,7 +704,12 @@ def faulty(faulty_library: Faulty) -> Iterator[Faulty]:
 
 FAULTS = {
     "ALLOCATE_NULL": ("HAL-MEM-01", "OK and null for 16 bytes", "memory.allocate", (0, 16)),
-    "ALLOCATE_MISALIGNED": ("HAL-MEM-01", "not a multiple of FLAGOS_HAL_CAP_ALIGNMENT (64)", "memory.allocate", (0, 16)),
+    "ALLOCATE_MISALIGNED": (
+        "HAL-MEM-01",
+        "not a multiple of FLAGOS_HAL_CAP_ALIGNMENT (64)",
+        "memory.allocate",
+        (0, 16),
+    ),
     "ALLOCATE_OVERLAPS": ("HAL-MEM-01", "overlap", "memory.allocate", (0, 16)),
     "ALLOCATE_NOT_READY": ("GEN-02", "NOT_READY is no answer", "memory.allocate", (0, 16)),
     "ALLOCATE_ODD_STATUS": ("GEN-01", "returned 4711", "memory.allocate", (0, 16)),
@@ -766,7 +827,8 @@ def test_violations_are_written_to_standard_error(
     assert hal.call("device.count").status == "NOT_INITIALIZED"
     written = capfd.readouterr().err
     assert written == (
-        "flagos HAL validation: loud: device.count: GEN-03: called before system.init has succeeded [NOT_INITIALIZED]\n"
+        "flagos HAL validation: loud: device.count: GEN-03: called before system.init has succeeded "
+        "[NOT_INITIALIZED]\n"
     )
 
 

@@ -175,8 +175,12 @@ def frozen_versions() -> list[Path]:
 
 
 def code_of(folder: Path) -> dict[str, str]:
-    """Return the header files of a folder without comments and layout: their texts may become clearer later."""
-    return {file: one_line(without_comments((folder / file).read_text(encoding="utf-8"))) for file in FILES}
+    """Return the header files of a folder without comments and white space, which may still change."""
+    files = {}
+    for file in FILES:
+        text = one_line(without_comments((folder / file).read_text(encoding="utf-8")))
+        files[file] = re.sub(r" ?(\W) ?", r"\1", text)
+    return files
 
 
 def check() -> list[str]:

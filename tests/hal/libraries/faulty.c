@@ -1,5 +1,6 @@
-/* A small conforming library over host memory, one device, synchronous, that makes one mistake at a time: the test sets the
- * exported variable `faulty_mode`. It is what the validating layer's eye on the library is tested with. */
+/* A small conforming library over host memory, one device, synchronous, that makes one mistake at a time: the
+ * test sets the exported variable `faulty_mode`. It is what the validating layer's eye on the library is
+ * tested with. */
 #define _POSIX_C_SOURCE 200112L
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +114,8 @@ static flagos_hal_status copy(int32_t device, void* to, const void* from, uint64
   if (size) memcpy(to, from, (size_t)size);
   return FLAGOS_HAL_STATUS_OK;
 }
-static flagos_hal_status copy_async(flagos_hal_stream* stream, void* to, const void* from, uint64_t size, int32_t kind) {
+static flagos_hal_status copy_async(flagos_hal_stream* stream, void* to, const void* from, uint64_t size,
+                                    int32_t kind) {
   (void)stream;
   if (mode(COPY_SLOWLY)) nap();
   return copy(0, to, from, size, kind);
@@ -138,7 +140,8 @@ static flagos_hal_status pointer_info(const void* pointer, flagos_hal_pointer_in
 }
 
 static char default_streams[2];
-static flagos_hal_status create_stream(int32_t device, const flagos_hal_stream_options* options, flagos_hal_stream** out) {
+static flagos_hal_status create_stream(int32_t device, const flagos_hal_stream_options* options,
+                                       flagos_hal_stream** out) {
   (void)device;
   (void)options;
   *out = mode(STREAM_NULL) ? NULL : (flagos_hal_stream*)malloc(8);
@@ -211,18 +214,45 @@ static flagos_hal_status elapsed(flagos_hal_event* start, flagos_hal_event* end,
   return FLAGOS_HAL_STATUS_OK;
 }
 
-static const flagos_hal_system_api system_api = {sizeof(flagos_hal_system_api), ok, ok, info, last_error, capability};
-static const flagos_hal_device_api device_api = {
-    sizeof(flagos_hal_device_api), count, device_ok, get_current, properties, memory_info, device_ok, device_ok};
+static const flagos_hal_system_api system_api = {
+    sizeof(flagos_hal_system_api), ok, ok, info, last_error, capability};
+static const flagos_hal_device_api device_api = {sizeof(flagos_hal_device_api),
+                                                 count,
+                                                 device_ok,
+                                                 get_current,
+                                                 properties,
+                                                 memory_info,
+                                                 device_ok,
+                                                 device_ok};
 static const flagos_hal_memory_api memory_api = {
     sizeof(flagos_hal_memory_api), allocate, release, copy, copy_async, fill, fill_async, pointer_info};
-static const flagos_hal_stream_api stream_api = {
-    sizeof(flagos_hal_stream_api), create_stream, destroy_stream, default_stream, priority_range, stream_ok, stream_ok, wait_event,
-    native_handle, stream_device, host_callback};
+static const flagos_hal_stream_api stream_api = {sizeof(flagos_hal_stream_api),
+                                                 create_stream,
+                                                 destroy_stream,
+                                                 default_stream,
+                                                 priority_range,
+                                                 stream_ok,
+                                                 stream_ok,
+                                                 wait_event,
+                                                 native_handle,
+                                                 stream_device,
+                                                 host_callback};
 static const flagos_hal_event_api event_api = {
     sizeof(flagos_hal_event_api), create_event, destroy_event, record, event_ok, event_ok, elapsed};
-static const flagos_hal_api api = {sizeof(flagos_hal_api), FLAGOS_HAL_ABI_MAJOR, FLAGOS_HAL_ABI_MINOR, &system_api, &device_api,
-                                   &memory_api, &stream_api, &event_api, NULL, NULL, NULL, NULL, NULL, NULL};
+static const flagos_hal_api api = {sizeof(flagos_hal_api),
+                                   FLAGOS_HAL_ABI_MAJOR,
+                                   FLAGOS_HAL_ABI_MINOR,
+                                   &system_api,
+                                   &device_api,
+                                   &memory_api,
+                                   &stream_api,
+                                   &event_api,
+                                   NULL,
+                                   NULL,
+                                   NULL,
+                                   NULL,
+                                   NULL,
+                                   NULL};
 
 FLAGOS_HAL_EXPORT flagos_hal_status flagos_hal_query(uint32_t core_major, uint32_t core_minor,
                                                      const flagos_hal_api** out_api) {

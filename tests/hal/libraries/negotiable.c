@@ -1,5 +1,6 @@
-/* A library whose tables a test arranges: -DARRANGE='MEMORY.copy = 0;' runs these statements before query hands the tables out.
- * Every function answers OK; the few that core calls while it opens and initialises a library are real. */
+/* A library whose tables a test arranges: -DARRANGE='MEMORY.copy = 0;' runs these statements before query
+ * hands the tables out. Every function answers OK; the few that core calls while it opens and initialises a
+ * library are real. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,10 +19,10 @@
 typedef void (*later_function)(void);
 
 /* What a library of a later minor has: the tables of today with more behind them. */
-#define LATER(group)                  \
-  static struct {                     \
-    flagos_hal_##group##_api now;     \
-    later_function later[3];          \
+#define LATER(group)              \
+  static struct {                 \
+    flagos_hal_##group##_api now; \
+    later_function later[3];      \
   } group##_table;
 LATER(system)
 LATER(device)
@@ -70,7 +71,8 @@ static void fill_table(void* table, size_t size) {
   size_t at;
   const later_function function = (later_function)answer;
   *(size_t*)table = size;
-  for (at = sizeof(size_t); at < size; at += sizeof(function)) memcpy((char*)table + at, &function, sizeof(function));
+  for (at = sizeof(size_t); at < size; at += sizeof(function))
+    memcpy((char*)table + at, &function, sizeof(function));
 }
 
 FLAGOS_HAL_EXPORT flagos_hal_status flagos_hal_query(uint32_t core_major, uint32_t core_minor,

@@ -1,5 +1,6 @@
-// A library made with flagos/hal_support/hal.hpp of nothing but what a vendor must write: memory of the host played as two devices. It is
-// what "at most 250 lines to the first tensor" is measured on, and the conformance kit runs over it.
+// A library made with flagos/hal_support/hal.hpp of nothing but what a vendor must write: memory of the host
+// played as two devices. It is what "at most 250 lines to the first tensor" is measured on, and the
+// conformance kit runs over it.
 #include <cstdlib>
 #include <cstring>
 
@@ -52,7 +53,8 @@ struct Example {
     char* block = static_cast<char*>(std::aligned_alloc(kAlignment, whole));
     if (!block) {
       used[device].fetch_sub(size);
-      return fail(FLAGOS_HAL_STATUS_OUT_OF_MEMORY, "the host has no %llu bytes left", static_cast<unsigned long long>(whole));
+      return fail(FLAGOS_HAL_STATUS_OUT_OF_MEMORY, "the host has no %llu bytes left",
+                  static_cast<unsigned long long>(whole));
     }
     new (block) Header{size};
     *out = block + kAlignment;

@@ -1,4 +1,5 @@
-// _C.hal: opens a HAL library by hand, with or without layers, beside those that the runtime uses. For tests and tools.
+// _C.hal: opens a HAL library by hand, with or without layers, beside those that the runtime uses. For tests
+// and tools.
 #include <pybind11/stl.h>
 
 #include <cstdint>
@@ -20,12 +21,18 @@ namespace {
 
 const char* kindName(hal::LoadError::Kind kind) {
   switch (kind) {
-    case hal::LoadError::Kind::NotFound: return "not found";
-    case hal::LoadError::Kind::NotALibrary: return "not a library";
-    case hal::LoadError::Kind::NoEntryPoint: return "no entry point";
-    case hal::LoadError::Kind::AbiRefused: return "ABI refused";
-    case hal::LoadError::Kind::BadTable: return "bad table";
-    case hal::LoadError::Kind::InitFailed: return "init failed";
+    case hal::LoadError::Kind::NotFound:
+      return "not found";
+    case hal::LoadError::Kind::NotALibrary:
+      return "not a library";
+    case hal::LoadError::Kind::NoEntryPoint:
+      return "no entry point";
+    case hal::LoadError::Kind::AbiRefused:
+      return "ABI refused";
+    case hal::LoadError::Kind::BadTable:
+      return "bad table";
+    case hal::LoadError::Kind::InitFailed:
+      return "init failed";
   }
   return "?";
 }
@@ -38,7 +45,8 @@ uintptr_t addressOf(Function function) {
   return address;
 }
 
-// Every function of the tables by "group.member", as the address to call: ctypes can then drive it through the layers.
+// Every function of the tables by "group.member", as the address to call: ctypes can then drive it through
+// the layers.
 std::map<std::string, uintptr_t> functionsOf(const hal::Library& library) {
   const hal::Tables& tables = library.tables();
   std::map<std::string, uintptr_t> functions;
@@ -76,7 +84,8 @@ py::list members() {
 // LoadError(RuntimeError) with the attribute `kind`. The class lives as long as the interpreter.
 PyObject* makeLoadError(py::module_& m) {
   PyObject* type = PyErr_NewExceptionWithDoc(
-      "torch_fl._C.hal.LoadError", "A HAL library could not be used; `kind` says which way, the text why and what to do.",
+      "torch_fl._C.hal.LoadError",
+      "A HAL library could not be used; `kind` says which way, the text why and what to do.",
       PyExc_RuntimeError, nullptr);
   if (!type) throw py::error_already_set();
   m.attr("LoadError") = py::handle(type);
@@ -91,8 +100,9 @@ void raiseLoadError(const hal::LoadError& error) {
   PyErr_SetObject(load_error, value.ptr());
 }
 
-std::shared_ptr<hal::Library> openLibrary(const std::string& name, const std::string& path, bool private_copy, bool validate,
-                                          bool trace, const std::string& trace_path, bool log_violations) {
+std::shared_ptr<hal::Library> openLibrary(const std::string& name, const std::string& path, bool private_copy,
+                                          bool validate, bool trace, const std::string& trace_path,
+                                          bool log_violations) {
   hal::OpenOptions options;
   options.private_copy = private_copy;
   options.validate = validate;
@@ -115,25 +125,33 @@ void bindHal(py::module_& parent) {
       raiseLoadError(error);
     }
   });
-  py::class_<hal::Library, std::shared_ptr<hal::Library>>(m, "Library", "An open HAL library; open() makes it.")
+  py::class_<hal::Library, std::shared_ptr<hal::Library>>(m, "Library",
+                                                          "An open HAL library; open() makes it.")
       .def_property_readonly("name", &hal::Library::name, "The backend's name it was opened under.")
       .def_property_readonly("path", &hal::Library::path, "The file.")
       .def_property_readonly(
           "abi", [](const hal::Library& self) { return std::make_pair(self.abiMajor(), self.abiMinor()); },
           "(major, minor) of the HAL ABI that the library was compiled with.")
-      .def_property_readonly("violations", &hal::Library::violations, "What the validating layer has found so far.")
-      .def_property_readonly("optional_groups", &optionalGroupsOf, "Names of the optional groups that it has.")
+      .def_property_readonly("violations", &hal::Library::violations,
+                             "What the validating layer has found so far.")
+      .def_property_readonly("optional_groups", &optionalGroupsOf,
+                             "Names of the optional groups that it has.")
       .def_property_readonly("functions", &functionsOf,
                              "Address of each function by \"group.member\", through the layers; none is 0.")
       .def(
           "describe_failure",
-          [](const hal::Library& self, int32_t status) { return hal::describeFailure(self.tables(), self.name(), status); },
+          [](const hal::Library& self, int32_t status) {
+            return hal::describeFailure(self.tables(), self.name(), status);
+          },
           py::arg("status"), "One line on the calling thread's last failure, which had this status.");
-  m.def("open", &openLibrary, py::arg("name"), py::arg("path"), py::kw_only(), py::arg("private_copy") = false,
-        py::arg("validate") = false, py::arg("trace") = false, py::arg("trace_path") = "", py::arg("log_violations") = true,
+  m.def("open", &openLibrary, py::arg("name"), py::arg("path"), py::kw_only(),
+        py::arg("private_copy") = false, py::arg("validate") = false, py::arg("trace") = false,
+        py::arg("trace_path") = "", py::arg("log_violations") = true,
         "Open a HAL library and negotiate the ABI; calls nothing but its query. Raises LoadError.");
-  m.def("members", &members, "The functions of the HAL's tables: dicts of name, id, required, since (minor of ABI 1).");
-  m.def("status_name", &hal::statusName, py::arg("status"), "\"OUT_OF_MEMORY\"; \"?\" for a number that is no status.");
+  m.def("members", &members,
+        "The functions of the HAL's tables: dicts of name, id, required, since (minor of ABI 1).");
+  m.def("status_name", &hal::statusName, py::arg("status"),
+        "\"OUT_OF_MEMORY\"; \"?\" for a number that is no status.");
   m.def("status_text", &hal::statusText, py::arg("status"), "What a status means, in words.");
 }
 

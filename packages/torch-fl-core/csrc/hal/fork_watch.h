@@ -11,8 +11,8 @@ namespace flagos::hal {
 // 1 at first, one more in each generation of children. Watching starts at the first call.
 uint32_t forkGeneration() noexcept;
 
-// A mutex that a forked child can use although another thread held it at the moment of the fork. What it guards must be left
-// alone there, or be whole at any time.
+// A mutex that a forked child can use although another thread held it at the moment of the fork. What it
+// guards must be left alone there, or be whole at any time.
 class ForkSafeMutex {
  public:
   void lock() noexcept {

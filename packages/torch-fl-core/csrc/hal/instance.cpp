@@ -40,8 +40,8 @@ Fingerprint fingerprint(const Instance& instance) noexcept {
   return {error.status, error.vendor_code, hash(hash(14695981039346656037u, error.function), error.message)};
 }
 
-// Core's newest failure on this thread, whichever library it was about; its text is in hal_support's buffer. One is enough:
-// core reads the detail of a failure before it makes the next call.
+// Core's newest failure on this thread, whichever library it was about; its text is in hal_support's buffer.
+// One is enough: core reads the detail of a failure before it makes the next call.
 struct CoreFailure {
   const Instance* instance;  // null: none
   Fingerprint library;       // the library's own last error at that moment
@@ -50,8 +50,8 @@ thread_local CoreFailure core_failure = {};
 
 flagos_hal_status absent(const Instance& instance, Member member) noexcept {
   return failInCore(instance, FLAGOS_HAL_STATUS_UNSUPPORTED, infoOf(member).name,
-                    "the library of backend '%s' (HAL ABI %u.%u) does not have this function (%s)", instance.name().c_str(),
-                    instance.abi_major, instance.abi_minor, infoOf(member).id);
+                    "the library of backend '%s' (HAL ABI %u.%u) does not have this function (%s)",
+                    instance.name().c_str(), instance.abi_major, instance.abi_minor, infoOf(member).id);
 }
 
 template <int Slot, Member kMember, typename Function>
@@ -64,14 +64,16 @@ struct Stub<Slot, kMember, flagos_hal_status (*)(Arguments...)> {
 
 template <int Slot>
 struct StubFiller {
-  static flagos_hal_status lastError(flagos_hal_error* out_error) { return lastErrorOf(instanceAt(Slot), out_error); }
+  static flagos_hal_status lastError(flagos_hal_error* out_error) {
+    return lastErrorOf(instanceAt(Slot), out_error);
+  }
 
   static void run(Instance& instance) {
     Tables& tables = instance.plain;
-#define FLAGOS_HAL_MEMBER(group, member, need, since, before_init, id, parameters)                                  \
-  if (!tables.group.member) {                                                                                       \
-    tables.group.member =                                                                                           \
-        &Stub<Slot, Member::group##_##member, decltype(flagos_hal_##group##_api::member)>::call;                    \
+#define FLAGOS_HAL_MEMBER(group, member, need, since, before_init, id, parameters)               \
+  if (!tables.group.member) {                                                                    \
+    tables.group.member =                                                                        \
+        &Stub<Slot, Member::group##_##member, decltype(flagos_hal_##group##_api::member)>::call; \
   }
 #include "flagos/hal_members.def"
     instance.library_last_error = tables.system.last_error;
@@ -87,8 +89,8 @@ Instance::~Instance() = default;
 
 uint64_t Instance::violations() const noexcept { return validator ? validator->violations() : 0; }
 
-flagos_hal_status failInCore(const Instance& instance, flagos_hal_status status, const char* function, const char* format,
-                             ...) noexcept {
+flagos_hal_status failInCore(const Instance& instance, flagos_hal_status status, const char* function,
+                             const char* format, ...) noexcept {
   {
     hal_support::FunctionScope scope(function);
     va_list arguments;
@@ -106,7 +108,8 @@ void forgetCoreFailure(const Instance& instance) noexcept {
 
 flagos_hal_status lastErrorOf(const Instance& instance, flagos_hal_error* out_error) noexcept {
   if (core_failure.instance != &instance) return instance.library_last_error(out_error);
-  // Without the validating layer core does not see the library's failures; it can see that its last error has changed.
+  // Without the validating layer core does not see the library's failures; it can see that its last error has
+  // changed.
   if (!(fingerprint(instance) == core_failure.library)) {
     core_failure.instance = nullptr;
     return instance.library_last_error(out_error);

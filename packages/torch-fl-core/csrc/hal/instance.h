@@ -1,5 +1,6 @@
-// The open libraries of this process. The HAL's functions carry no context argument, so each library gets a slot number, and
-// the functions that core puts into its tables are templates over that number: through it they find their Instance.
+// The open libraries of this process. The HAL's functions carry no context argument, so each library gets a
+// slot number, and the functions that core puts into its tables are templates over that number: through it
+// they find their Instance.
 #pragma once
 
 #include <bitset>
@@ -32,7 +33,7 @@ class Instance final : public Library {
   uint32_t abi_major = 0;
   uint32_t abi_minor = 0;
   flagos_hal_status (*library_last_error)(flagos_hal_error*) = nullptr;  // the library's own
-  std::bitset<kMemberCount> absent;  // functions that the library lacks
+  std::bitset<kMemberCount> absent;                                      // functions that the library lacks
   Tables plain = {};      // the library's functions, stubs for those it lacks
   Tables validated = {};  // filled with the layer only
   Tables traced = {};
@@ -52,10 +53,13 @@ extern Instance* instances[kMaxLibraries];  // each written once, before its tab
 
 inline Instance& instanceAt(int slot) noexcept { return *detail::instances[slot]; }
 
-// A failure that core found itself: a function that the library lacks, or a violation. It becomes this thread's last error of
-// that library, until the library's next failure. `function` is a literal. Returns `status`.
-__attribute__((format(printf, 4, 5))) flagos_hal_status failInCore(const Instance& instance, flagos_hal_status status,
-                                                                   const char* function, const char* format, ...) noexcept;
+// A failure that core found itself: a function that the library lacks, or a violation. It becomes this
+// thread's last error of that library, until the library's next failure. `function` is a literal. Returns
+// `status`.
+__attribute__((format(printf, 4, 5))) flagos_hal_status failInCore(const Instance& instance,
+                                                                   flagos_hal_status status,
+                                                                   const char* function, const char* format,
+                                                                   ...) noexcept;
 
 // The library itself has just failed on this thread: its own detail counts again.
 void forgetCoreFailure(const Instance& instance) noexcept;
@@ -63,7 +67,8 @@ void forgetCoreFailure(const Instance& instance) noexcept;
 // system.last_error of core's tables: core's failure if that is the newest, else the library's.
 flagos_hal_status lastErrorOf(const Instance& instance, flagos_hal_error* out_error) noexcept;
 
-// Puts what core itself answers into `instance.plain`: stubs that say UNSUPPORTED for members that are null, and the merged last_error.
+// Puts what core itself answers into `instance.plain`: stubs that say UNSUPPORTED for members that are null,
+// and the merged last_error.
 void completeTables(Instance& instance);
 
 // Fills `validated` and `traced` with the layers' functions around `plain` (and each other).

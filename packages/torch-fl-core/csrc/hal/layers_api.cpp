@@ -52,8 +52,9 @@ const flagos_hal_api* open(const char* name, const char* path, uint32_t flags, c
   constexpr uint32_t kKnown =
       FLAGOS_LAYERS_VALIDATE | FLAGOS_LAYERS_TRACE | FLAGOS_LAYERS_PRIVATE_COPY | FLAGOS_LAYERS_QUIET;
   if (flags & ~kKnown) {
-    throw LoadError(LoadError::Kind::InitFailed,
-                    "flagos_layers_open: the flags have bits that are not defined: " + std::to_string(flags & ~kKnown));
+    throw LoadError(
+        LoadError::Kind::InitFailed,
+        "flagos_layers_open: the flags have bits that are not defined: " + std::to_string(flags & ~kKnown));
   }
   OpenOptions options;
   options.private_copy = (flags & FLAGOS_LAYERS_PRIVATE_COPY) != 0;
@@ -74,7 +75,8 @@ const flagos_hal_api* open(const char* name, const char* path, uint32_t flags, c
 
 extern "C" {
 
-const flagos_hal_api* flagos_layers_open(const char* name, const char* path, uint32_t flags, const char* trace_path) {
+const flagos_hal_api* flagos_layers_open(const char* name, const char* path, uint32_t flags,
+                                         const char* trace_path) {
   using namespace flagos::hal;
   try {
     return open(name, path, flags, trace_path);

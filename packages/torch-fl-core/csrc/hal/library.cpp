@@ -14,7 +14,8 @@
 namespace flagos::hal {
 namespace {
 
-// What makes two opens the same: the library's own function (one address for each loaded copy) and how it is wrapped.
+// What makes two opens the same: the library's own function (one address for each loaded copy) and how it is
+// wrapped.
 using Key = std::tuple<flagos_hal_query_fn, std::string, bool, bool, bool, std::string>;
 
 struct OpenLibraries {
@@ -28,8 +29,8 @@ OpenLibraries& openLibraries() {
   return libraries;
 }
 
-std::shared_ptr<Instance> makeInstance(int slot, const std::string& name, const std::string& path, const OpenOptions& options,
-                                       const Negotiated& negotiated) {
+std::shared_ptr<Instance> makeInstance(int slot, const std::string& name, const std::string& path,
+                                       const OpenOptions& options, const Negotiated& negotiated) {
   auto instance = std::make_shared<Instance>(slot, name, path);
   instance->abi_major = negotiated.abi_major;
   instance->abi_minor = negotiated.abi_minor;
@@ -51,22 +52,26 @@ std::shared_ptr<Instance> makeInstance(int slot, const std::string& name, const 
 
 }  // namespace
 
-std::shared_ptr<Library> Library::open(const std::string& name, const std::string& path, const OpenOptions& options) {
+std::shared_ptr<Library> Library::open(const std::string& name, const std::string& path,
+                                       const OpenOptions& options) {
   SharedObject object(name, path, options.private_copy);
   const flagos_hal_query_fn query = object.queryFunction();
   const Negotiated negotiated = negotiate(query, name, path);
 
   OpenLibraries& libraries = openLibraries();
   std::lock_guard<std::mutex> lock(libraries.mutex);
-  const Key key(query, name, options.validate, options.validate && options.log_violations, options.trace, options.trace_path);
+  const Key key(query, name, options.validate, options.validate && options.log_violations, options.trace,
+                options.trace_path);
   for (const auto& [existing, instance] : libraries.all) {
     if (existing == key) return instance;
   }
   const int slot = static_cast<int>(libraries.all.size());
   if (slot >= kMaxLibraries) {
-    throw LoadError(LoadError::Kind::InitFailed, "flagos: backend '" + name + "': " + std::to_string(kMaxLibraries) +
-                                                     " HAL libraries are open in this process, which is the most it can "
-                                                     "have; '" + path + "' was not opened. Name fewer in FLAGOS_BACKENDS.");
+    throw LoadError(LoadError::Kind::InitFailed,
+                    "flagos: backend '" + name + "': " + std::to_string(kMaxLibraries) +
+                        " HAL libraries are open in this process, which is the most it can "
+                        "have; '" +
+                        path + "' was not opened. Name fewer in FLAGOS_BACKENDS.");
   }
   std::shared_ptr<Instance> instance = makeInstance(slot, name, path, options, negotiated);
   libraries.all.emplace_back(key, instance);

@@ -1,5 +1,5 @@
-// A HAL library opened in this process: loading, version negotiation, and tables in which every member can be called.
-// Nothing here knows torch or Python.
+// A HAL library opened in this process: loading, version negotiation, and tables in which every member can be
+// called. Nothing here knows torch or Python.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace flagos::hal {
 
-// Copies of the library's tables, cut or filled up to this core's own layout. Every function pointer is callable: an optional
-// member that the library lacks answers UNSUPPORTED, so callers never test for null.
+// Copies of the library's tables, cut or filled up to this core's own layout. Every function pointer is
+// callable: an optional member that the library lacks answers UNSUPPORTED, so callers never test for null.
 struct Tables {
   flagos_hal_system_api system;
   flagos_hal_device_api device;
@@ -47,13 +47,15 @@ class FLAGOS_API LoadError : public std::runtime_error {
 };
 
 struct OpenOptions {
-  // Load a second, independent instance of a library that may be loaded already (its own globals): the file is mapped
-  // from an anonymous copy.
+  // Load a second, independent instance of a library that may be loaded already (its own globals): the file
+  // is mapped from an anonymous copy.
   bool private_copy = false;
-  bool validate = false;  // FLAGOS_HAL_VALIDATE: check arguments, handles, lifetimes and threads around every call
-  bool log_violations = true;  // with validate: one line to standard error for each, beside status and last_error
-  bool trace = false;     // FLAGOS_HAL_TRACE: write one line per call
-  std::string trace_path; // file for the trace; empty: standard error
+  bool validate =
+      false;  // FLAGOS_HAL_VALIDATE: check arguments, handles, lifetimes and threads around every call
+  bool log_violations =
+      true;                // with validate: one line to standard error for each, beside status and last_error
+  bool trace = false;      // FLAGOS_HAL_TRACE: write one line per call
+  std::string trace_path;  // file for the trace; empty: standard error
 };
 
 // How many libraries one process can have open; one more is refused (InitFailed).
@@ -62,9 +64,10 @@ inline constexpr int kMaxLibraries = 16;
 // An opened library. It stays loaded until the process ends: pointers into it may be anywhere.
 class FLAGOS_API Library {
  public:
-  // Opens `path` as backend `name` and negotiates the ABI. Does not call init. Throws LoadError. The same arguments give the
-  // same Library again, save that each private copy is a new one.
-  static std::shared_ptr<Library> open(const std::string& name, const std::string& path, const OpenOptions& options = {});
+  // Opens `path` as backend `name` and negotiates the ABI. Does not call init. Throws LoadError. The same
+  // arguments give the same Library again, save that each private copy is a new one.
+  static std::shared_ptr<Library> open(const std::string& name, const std::string& path,
+                                       const OpenOptions& options = {});
 
   virtual ~Library() = default;
   virtual const std::string& name() const noexcept = 0;
@@ -81,8 +84,9 @@ class FLAGOS_API Library {
 FLAGOS_API const char* statusName(flagos_hal_status status) noexcept;
 FLAGOS_API const char* statusText(flagos_hal_status status) noexcept;
 
-// One line on the last failure of this thread in a library: "memory.allocate failed: OUT_OF_MEMORY (…): <message>
-// [cudaErrorMemoryAllocation, 2]".
-FLAGOS_API std::string describeFailure(const Tables& tables, const std::string& backend, flagos_hal_status status);
+// One line on the last failure of this thread in a library: "memory.allocate failed: OUT_OF_MEMORY (…):
+// <message> [cudaErrorMemoryAllocation, 2]".
+FLAGOS_API std::string describeFailure(const Tables& tables, const std::string& backend,
+                                       flagos_hal_status status);
 
 }  // namespace flagos::hal

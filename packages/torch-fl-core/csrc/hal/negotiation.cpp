@@ -6,11 +6,14 @@
 namespace flagos::hal {
 namespace {
 
-std::string version(uint32_t major, uint32_t minor) { return std::to_string(major) + "." + std::to_string(minor); }
+std::string version(uint32_t major, uint32_t minor) {
+  return std::to_string(major) + "." + std::to_string(minor);
+}
 
 std::string acceptedText(const AcceptedAbi& accepted) {
   std::string text = version(accepted.major, accepted.minor);
-  if (accepted.oldest_minor < accepted.minor) text += " (back to " + version(accepted.major, accepted.oldest_minor) + ")";
+  if (accepted.oldest_minor < accepted.minor)
+    text += " (back to " + version(accepted.major, accepted.oldest_minor) + ")";
   return text;
 }
 
@@ -45,7 +48,8 @@ class Negotiation {
     const flagos_hal_status status = query(accepted_.major, accepted_.minor, &theirs);
     checkAnswer(status, theirs);
     flagos_hal_api api = {};
-    std::memcpy(static_cast<void*>(&api), theirs, theirs->struct_size < sizeof(api) ? theirs->struct_size : sizeof(api));
+    std::memcpy(static_cast<void*>(&api), theirs,
+                theirs->struct_size < sizeof(api) ? theirs->struct_size : sizeof(api));
     result_.abi_major = api.abi_major;
     result_.abi_minor = api.abi_minor;
 #define FLAGOS_HAL_GROUP(group, need) takeGroup(api.group, result_.tables.group, #group, Need::need);
@@ -67,11 +71,12 @@ class Negotiation {
 
  private:
   [[noreturn]] void refuse(LoadError::Kind kind, const std::string& what) const {
-    throw LoadError(kind, start_ + what +
-                              (kind == LoadError::Kind::AbiRefused
-                                   ? ". Install a release of the backend's package that fits this torch-fl-core."
-                                   : ". It is a fault of the library: report it to its vendor, or try another release.") +
-                              " Details: python -m torch_fl.doctor");
+    throw LoadError(
+        kind, start_ + what +
+                  (kind == LoadError::Kind::AbiRefused
+                       ? ". Install a release of the backend's package that fits this torch-fl-core."
+                       : ". It is a fault of the library: report it to its vendor, or try another release.") +
+                  " Details: python -m torch_fl.doctor");
   }
 
   [[noreturn]] void refuseVersion(const std::string& theirs) const {
@@ -85,11 +90,13 @@ class Negotiation {
       refuseVersion(readable ? version(theirs->abi_major, theirs->abi_minor) : "of an unknown version");
     }
     if (status != FLAGOS_HAL_STATUS_OK) {
-      refuse(LoadError::Kind::BadTable, std::string(FLAGOS_HAL_QUERY_SYMBOL " returned ") + statusName(status) + " (" +
-                                            std::to_string(status) + ") instead of tables");
+      refuse(LoadError::Kind::BadTable, std::string(FLAGOS_HAL_QUERY_SYMBOL " returned ") +
+                                            statusName(status) + " (" + std::to_string(status) +
+                                            ") instead of tables");
     }
     if (!theirs) refuse(LoadError::Kind::BadTable, FLAGOS_HAL_QUERY_SYMBOL " returned OK and no tables");
-    if (misaligned(theirs)) refuse(LoadError::Kind::BadTable, FLAGOS_HAL_QUERY_SYMBOL " returned a misaligned pointer");
+    if (misaligned(theirs))
+      refuse(LoadError::Kind::BadTable, FLAGOS_HAL_QUERY_SYMBOL " returned a misaligned pointer");
     const std::string fault = sizeFault(theirs->struct_size, kHeader);
     if (!fault.empty()) refuse(LoadError::Kind::BadTable, "has an unusable flagos_hal_api: " + fault);
     if (theirs->abi_major != accepted_.major || theirs->abi_minor + uint64_t{1} <= accepted_.oldest_minor) {
@@ -101,8 +108,9 @@ class Negotiation {
   void takeGroup(const Table* theirs, Table& ours, const char* group, Need need) {
     if (theirs) {
       // A table of nothing but its size is as good as none, and surely not meant.
-      const std::string fault = misaligned(theirs) ? "the pointer is misaligned"
-                                                   : sizeFault(theirs->struct_size, sizeof(size_t) + sizeof(void*));
+      const std::string fault = misaligned(theirs)
+                                    ? "the pointer is misaligned"
+                                    : sizeFault(theirs->struct_size, sizeof(size_t) + sizeof(void*));
       if (!fault.empty()) {
         faults_.push_back(std::string("group '") + group + "': " + fault);
       } else {
@@ -126,7 +134,8 @@ class Negotiation {
     }
     if (!missing.empty()) {
       refuse(LoadError::Kind::BadTable, "lacks required functions of HAL ABI " +
-                                            version(result_.abi_major, result_.abi_minor) + ": " + join(missing, ", "));
+                                            version(result_.abi_major, result_.abi_minor) + ": " +
+                                            join(missing, ", "));
     }
   }
 

@@ -17,10 +17,11 @@ struct AcceptedAbi {
   uint32_t oldest_minor;  // libraries below it are refused
 };
 
-// 1.0 is the first release, so there is nothing below it. Raise it with the reason here: what an older library gets wrong
-// that core cannot make up for.
+// 1.0 is the first release, so there is nothing below it. Raise it with the reason here: what an older
+// library gets wrong that core cannot make up for.
 inline constexpr uint32_t kOldestAcceptedMinor = 0;
-inline constexpr AcceptedAbi kAcceptedAbi = {FLAGOS_HAL_ABI_MAJOR, FLAGOS_HAL_ABI_MINOR, kOldestAcceptedMinor};
+inline constexpr AcceptedAbi kAcceptedAbi = {FLAGOS_HAL_ABI_MAJOR, FLAGOS_HAL_ABI_MINOR,
+                                             kOldestAcceptedMinor};
 
 // A table of the real interface has tens of members; a size beyond this is garbage.
 inline constexpr size_t kLargestTable = size_t{1} << 16;
@@ -32,7 +33,8 @@ struct Negotiated {
   uint32_t abi_minor = 0;
 };
 
-// Asks `query` for the tables and checks them. `backend` and `path` are for messages. Throws LoadError: AbiRefused, BadTable.
+// Asks `query` for the tables and checks them. `backend` and `path` are for messages. Throws LoadError:
+// AbiRefused, BadTable.
 Negotiated negotiate(flagos_hal_query_fn query, const std::string& backend, const std::string& path,
                      const AcceptedAbi& accepted = kAcceptedAbi);
 

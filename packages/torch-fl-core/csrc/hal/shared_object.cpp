@@ -16,7 +16,8 @@
 namespace flagos::hal {
 namespace {
 
-constexpr const char* kAdvice = " Reinstall the package that brings this backend. Details: python -m torch_fl.doctor";
+constexpr const char* kAdvice =
+    " Reinstall the package that brings this backend. Details: python -m torch_fl.doctor";
 
 // The ELF machine this core was built for; EM_NONE where it is not in the list (the loader then decides).
 constexpr int kMachine =
@@ -36,14 +37,22 @@ constexpr int kMachine =
 
 const char* machineName(int machine) {
   switch (machine) {
-    case EM_X86_64: return "x86-64";
-    case EM_386: return "32-bit x86";
-    case EM_AARCH64: return "AArch64";
-    case EM_ARM: return "32-bit ARM";
-    case EM_RISCV: return "RISC-V";
-    case EM_PPC64: return "PowerPC64";
-    case EM_S390: return "s390x";
-    default: return nullptr;
+    case EM_X86_64:
+      return "x86-64";
+    case EM_386:
+      return "32-bit x86";
+    case EM_AARCH64:
+      return "AArch64";
+    case EM_ARM:
+      return "32-bit ARM";
+    case EM_RISCV:
+      return "RISC-V";
+    case EM_PPC64:
+      return "PowerPC64";
+    case EM_S390:
+      return "s390x";
+    default:
+      return nullptr;
   }
 }
 
@@ -70,7 +79,8 @@ uint64_t sizeOf(const File& file, const Elf64_Ehdr& header) {
     Elf64_Phdr segment = {};
     const uint64_t at = header.e_phoff + uint64_t{header.e_phentsize} * static_cast<uint64_t>(i);
     if (::pread(file.fd, &segment, sizeof(segment), static_cast<off_t>(at)) != sizeof(segment)) break;
-    if (segment.p_type == PT_LOAD && segment.p_offset + segment.p_filesz > end) end = segment.p_offset + segment.p_filesz;
+    if (segment.p_type == PT_LOAD && segment.p_offset + segment.p_filesz > end)
+      end = segment.p_offset + segment.p_filesz;
   }
   return end;
 }
@@ -94,7 +104,8 @@ SharedObject::SharedObject(const std::string& backend, const std::string& path, 
   const char* reason = ::dlerror();
   const std::string why = reason ? reason : "no reason given";
   if (copy_fd_ >= 0) ::close(copy_fd_);
-  // The loader's words for a library that this one needs; a HAL library should open its SDK at run time instead.
+  // The loader's words for a library that this one needs; a HAL library should open its SDK at run time
+  // instead.
   const bool dependency = why.find("cannot open shared object file") != std::string::npos;
   throw LoadError(dependency ? LoadError::Kind::NotFound : LoadError::Kind::NotALibrary,
                   "flagos: backend '" + backend_ + "': '" + path_ + "' cannot be loaded: " + why + "." +
@@ -113,9 +124,11 @@ flagos_hal_query_fn SharedObject::queryFunction() const {
   void* symbol = ::dlsym(handle_, FLAGOS_HAL_QUERY_SYMBOL);
   if (!symbol) {
     throw LoadError(LoadError::Kind::NoEntryPoint,
-                    "flagos: backend '" + backend_ + "': '" + path_ + "' does not export " FLAGOS_HAL_QUERY_SYMBOL
-                    ", so it is not a HAL library, or was linked without that export."
-                    " `nm -D --defined-only` on it must list the symbol." + kAdvice);
+                    "flagos: backend '" + backend_ + "': '" + path_ +
+                        "' does not export " FLAGOS_HAL_QUERY_SYMBOL
+                        ", so it is not a HAL library, or was linked without that export."
+                        " `nm -D --defined-only` on it must list the symbol." +
+                        kAdvice);
   }
   flagos_hal_query_fn function;
   static_assert(sizeof(function) == sizeof(symbol), "POSIX: a function's address fits a data pointer");
@@ -132,10 +145,12 @@ void SharedObject::checkFile() const {
   if (file.fd < 0) {
     const int code = errno;
     const bool absent = code == ENOENT || code == ENOTDIR;
-    throw LoadError(LoadError::Kind::NotFound,
-                    start + (absent ? "there is no HAL library at '" + path_ + "'."
-                                    : "the HAL library '" + path_ + "' cannot be read: " + errnoText(code) + ".") +
-                        kAdvice);
+    throw LoadError(
+        LoadError::Kind::NotFound,
+        start +
+            (absent ? "there is no HAL library at '" + path_ + "'."
+                    : "the HAL library '" + path_ + "' cannot be read: " + errnoText(code) + ".") +
+            kAdvice);
   }
   struct stat info = {};
   const bool stated = ::fstat(file.fd, &info) == 0;
@@ -160,10 +175,12 @@ void SharedObject::checkFile() const {
   if (kMachine != EM_NONE && header.e_machine != kMachine) {
     refuse("is built for " + machineText(header.e_machine) + ", this process is " + machineText(kMachine));
   }
-  // The loader maps what the header tells without looking at the file's size, and the process dies with SIGBUS where that is less.
+  // The loader maps what the header tells without looking at the file's size, and the process dies with
+  // SIGBUS where that is less.
   const uint64_t wanted = sizeOf(file, header);
   if (stated && wanted > static_cast<uint64_t>(info.st_size)) {
-    refuse("is cut off: it has " + std::to_string(info.st_size) + " bytes of at least " + std::to_string(wanted));
+    refuse("is cut off: it has " + std::to_string(info.st_size) + " bytes of at least " +
+           std::to_string(wanted));
   }
 }
 
@@ -171,8 +188,9 @@ void SharedObject::copyToMemory() {
   const auto refuse = [&](const char* step, int code) {
     if (copy_fd_ >= 0) ::close(copy_fd_);
     copy_fd_ = -1;
-    throw LoadError(LoadError::Kind::NotALibrary, "flagos: backend '" + backend_ + "': a private copy of '" + path_ +
-                                                      "' cannot be made: " + step + ": " + errnoText(code) + ".");
+    throw LoadError(LoadError::Kind::NotALibrary, "flagos: backend '" + backend_ + "': a private copy of '" +
+                                                      path_ + "' cannot be made: " + step + ": " +
+                                                      errnoText(code) + ".");
   };
   File file(path_);
   if (file.fd < 0) refuse("open", errno);

@@ -9,8 +9,8 @@ namespace flagos::hal {
 
 class SharedObject {
  public:
-  // Opens `path` for backend `backend` (named in messages). Throws LoadError: NotFound, NotALibrary. With `private_copy` the
-  // file is mapped from an anonymous copy, so that it has globals of its own.
+  // Opens `path` for backend `backend` (named in messages). Throws LoadError: NotFound, NotALibrary. With
+  // `private_copy` the file is mapped from an anonymous copy, so that it has globals of its own.
   SharedObject(const std::string& backend, const std::string& path, bool private_copy);
   ~SharedObject();  // closes it, unless keep was called
   SharedObject(const SharedObject&) = delete;

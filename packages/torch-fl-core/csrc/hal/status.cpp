@@ -32,7 +32,8 @@ std::string describeFailure(const Tables& tables, const std::string& backend, fl
   flagos_hal_error error = {};
   error.struct_size = sizeof(error);
   const bool known = tables.system.last_error(&error) == FLAGOS_HAL_STATUS_OK;
-  // A detail of another class belongs to an earlier failure: quoting it would point the reader to the wrong place.
+  // A detail of another class belongs to an earlier failure: quoting it would point the reader to the wrong
+  // place.
   const bool fits = known && error.status == status;
   std::string text = "backend '" + backend + "'";
   if (fits && error.function && *error.function) text += std::string(": ") + error.function;

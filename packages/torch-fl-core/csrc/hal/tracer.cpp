@@ -22,11 +22,16 @@ int64_t nanoseconds(clockid_t clock) noexcept {
 
 const char* copyKindName(int64_t kind) noexcept {
   switch (kind) {
-    case FLAGOS_HAL_COPY_HOST_TO_HOST: return "HOST_TO_HOST";
-    case FLAGOS_HAL_COPY_HOST_TO_DEVICE: return "HOST_TO_DEVICE";
-    case FLAGOS_HAL_COPY_DEVICE_TO_HOST: return "DEVICE_TO_HOST";
-    case FLAGOS_HAL_COPY_DEVICE_TO_DEVICE: return "DEVICE_TO_DEVICE";
-    default: return nullptr;
+    case FLAGOS_HAL_COPY_HOST_TO_HOST:
+      return "HOST_TO_HOST";
+    case FLAGOS_HAL_COPY_HOST_TO_DEVICE:
+      return "HOST_TO_DEVICE";
+    case FLAGOS_HAL_COPY_DEVICE_TO_HOST:
+      return "DEVICE_TO_HOST";
+    case FLAGOS_HAL_COPY_DEVICE_TO_DEVICE:
+      return "DEVICE_TO_DEVICE";
+    default:
+      return nullptr;
   }
 }
 
@@ -55,9 +60,10 @@ template <int Slot>
 struct TracedFiller {
   static void run(Instance& instance) {
     Tables& tables = instance.traced;
-#define FLAGOS_HAL_MEMBER(group, member, need, since, before_init, id, parameters)                             \
-  tables.group.member = &Traced<Slot, Member::group##_##member, &Tables::group, &flagos_hal_##group##_api::member, \
-                                decltype(flagos_hal_##group##_api::member)>::call;
+#define FLAGOS_HAL_MEMBER(group, member, need, since, before_init, id, parameters)               \
+  tables.group.member =                                                                          \
+      &Traced<Slot, Member::group##_##member, &Tables::group, &flagos_hal_##group##_api::member, \
+              decltype(flagos_hal_##group##_api::member)>::call;
 #include "flagos/hal_members.def"
   }
 };
@@ -69,9 +75,10 @@ Tracer::Tracer(const Instance& instance, const Tables& below, const std::string&
   if (!owns_fd_) return;
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd_ < 0) {
-    throw LoadError(LoadError::Kind::InitFailed, "flagos: backend '" + instance.name() + "': the trace file '" + path +
-                                                     "' cannot be opened for writing: " + std::strerror(errno) +
-                                                     ". Give FLAGOS_HAL_TRACE another path, or 1 for standard error.");
+    throw LoadError(LoadError::Kind::InitFailed,
+                    "flagos: backend '" + instance.name() + "': the trace file '" + path +
+                        "' cannot be opened for writing: " + std::strerror(errno) +
+                        ". Give FLAGOS_HAL_TRACE another path, or 1 for standard error.");
   }
 }
 
@@ -85,9 +92,9 @@ Tracer::Line::Line(const Tracer& tracer, Member member) noexcept
   const time_t seconds = static_cast<time_t>(now / 1000000000);
   tm utc = {};
   ::gmtime_r(&seconds, &utc);
-  append("%04d-%02d-%02dT%02d:%02d:%02d.%06dZ %ld %s %s(", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour,
-         utc.tm_min, utc.tm_sec, static_cast<int>(now % 1000000000 / 1000), static_cast<long>(::syscall(SYS_gettid)),
-         tracer.instance_.name().c_str(), info_.name);
+  append("%04d-%02d-%02dT%02d:%02d:%02d.%06dZ %ld %s %s(", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+         utc.tm_hour, utc.tm_min, utc.tm_sec, static_cast<int>(now % 1000000000 / 1000),
+         static_cast<long>(::syscall(SYS_gettid)), tracer.instance_.name().c_str(), info_.name);
   start_ns_ = nanoseconds(CLOCK_MONOTONIC);
 }
 

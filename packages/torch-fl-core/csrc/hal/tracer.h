@@ -1,8 +1,10 @@
 // The tracing layer (FLAGOS_HAL_TRACE): one line per call of a library, written when the call has returned:
 //
-//   2026-01-31T12:00:00.000000Z 4711 reference memory.allocate(device=0, size=4096, out_pointer=0x7f12a4000000) OK 1.730 us
+//   2026-01-31T12:00:00.000000Z 4711 reference memory.allocate(device=0, size=4096,
+//   out_pointer=0x7f12a4000000) OK 1.730 us
 //
-// UTC time of the call, thread id, backend, function, arguments (outputs as they are after the call), status with its detail, duration.
+// UTC time of the call, thread id, backend, function, arguments (outputs as they are after the call), status
+// with its detail, duration.
 #pragma once
 
 #include <sys/types.h>
@@ -24,7 +26,8 @@ class Tracer {
 
   const Tables& below() const noexcept { return below_; }
 
-  // One line in the making: a fixed buffer, cut at its end, written in one call so that lines of several threads and processes do not mix.
+  // One line in the making: a fixed buffer, cut at its end, written in one call so that lines of several
+  // threads and processes do not mix.
   class Line {
    public:
     Line(const Tracer& tracer, Member member) noexcept;

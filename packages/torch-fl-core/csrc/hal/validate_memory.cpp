@@ -14,7 +14,8 @@ flagos_hal_status Validator::system_init() {
   int32_t count = -1;
   if (library_.device.count(&count) == FLAGOS_HAL_STATUS_OK && count >= 0) device_count_.store(count);
   int64_t value = 0;
-  if (library_.system.capability(FLAGOS_HAL_CAP_HOST_ACCESS, &value) == FLAGOS_HAL_STATUS_OK) host_access_.store(value);
+  if (library_.system.capability(FLAGOS_HAL_CAP_HOST_ACCESS, &value) == FLAGOS_HAL_STATUS_OK)
+    host_access_.store(value);
   if (library_.system.capability(FLAGOS_HAL_CAP_ALIGNMENT, &value) == FLAGOS_HAL_STATUS_OK && value > 0) {
     alignment_.store(value);
   }
@@ -70,7 +71,8 @@ void Validator::reportLeaks() {
   }
   if (objects == 0) return;
   // Not an error of shutdown, which has done its work: its status stays, the detail can be asked for.
-  violation(Member::system_shutdown, FLAGOS_HAL_STATUS_INVALID_STATE, "HAL-SYS-02", "still alive at shutdown: %s", text.c_str());
+  violation(Member::system_shutdown, FLAGOS_HAL_STATUS_INVALID_STATE, "HAL-SYS-02",
+            "still alive at shutdown: %s", text.c_str());
   violations_.fetch_add(objects - 1, std::memory_order_relaxed);
 }
 
@@ -98,7 +100,8 @@ flagos_hal_status Validator::device_count(int32_t* out_count) {
   FLAGOS_HAL_TRY(returned(kMember, library_.device.count(out_count)));
   int32_t before = -1;
   if (!device_count_.compare_exchange_strong(before, *out_count) && before != *out_count) {
-    return libraryFault(kMember, "HAL-DEV-01", "it counted %d devices at first and %d now", before, *out_count);
+    return libraryFault(kMember, "HAL-DEV-01", "it counted %d devices at first and %d now", before,
+                        *out_count);
   }
   return FLAGOS_HAL_STATUS_OK;
 }
@@ -156,11 +159,13 @@ flagos_hal_status Validator::memory_allocate(int32_t device, uint64_t size, void
     if (pointer) return libraryFault(kMember, "HAL-MEM-01", "it answered %p for 0 bytes, not null", pointer);
   } else {
     const uintptr_t base = reinterpret_cast<uintptr_t>(pointer);
-    if (!pointer) return libraryFault(kMember, "HAL-MEM-01", "it answered OK and null for %" PRIu64 " bytes", size);
+    if (!pointer)
+      return libraryFault(kMember, "HAL-MEM-01", "it answered OK and null for %" PRIu64 " bytes", size);
     const uint64_t alignment = static_cast<uint64_t>(alignment_.load(std::memory_order_relaxed));
     if (base % alignment != 0) {
       library_.memory.release(device, pointer);
-      return libraryFault(kMember, "HAL-MEM-01", "%p is not a multiple of FLAGOS_HAL_CAP_ALIGNMENT (%" PRIu64 ")", pointer,
+      return libraryFault(kMember, "HAL-MEM-01",
+                          "%p is not a multiple of FLAGOS_HAL_CAP_ALIGNMENT (%" PRIu64 ")", pointer,
                           alignment);
     }
     FLAGOS_HAL_TRY(addRange(kMember, {base, size, device, Range::Origin::Allocated}));
@@ -180,15 +185,16 @@ flagos_hal_status Validator::memory_release(int32_t device, void* pointer) {
   return status;
 }
 
-flagos_hal_status Validator::memory_copy(int32_t device, void* destination, const void* source, uint64_t size, int32_t kind) {
+flagos_hal_status Validator::memory_copy(int32_t device, void* destination, const void* source, uint64_t size,
+                                         int32_t kind) {
   constexpr Member kMember = Member::memory_copy;
   FLAGOS_HAL_TRY(checkDevice(kMember, device));
   FLAGOS_HAL_TRY(checkCopy(kMember, device, destination, source, size, kind));
   return returned(kMember, library_.memory.copy(device, destination, source, size, kind));
 }
 
-flagos_hal_status Validator::memory_copy_async(flagos_hal_stream* stream, void* destination, const void* source,
-                                               uint64_t size, int32_t kind) {
+flagos_hal_status Validator::memory_copy_async(flagos_hal_stream* stream, void* destination,
+                                               const void* source, uint64_t size, int32_t kind) {
   constexpr Member kMember = Member::memory_copy_async;
   std::shared_ptr<StreamState> state;
   FLAGOS_HAL_TRY(checkStream(kMember, stream, &state));
@@ -205,7 +211,8 @@ flagos_hal_status Validator::memory_fill(int32_t device, void* destination, int3
   return returned(kMember, library_.memory.fill(device, destination, value, size));
 }
 
-flagos_hal_status Validator::memory_fill_async(flagos_hal_stream* stream, void* destination, int32_t value, uint64_t size) {
+flagos_hal_status Validator::memory_fill_async(flagos_hal_stream* stream, void* destination, int32_t value,
+                                               uint64_t size) {
   constexpr Member kMember = Member::memory_fill_async;
   std::shared_ptr<StreamState> state;
   FLAGOS_HAL_TRY(checkStream(kMember, stream, &state));

@@ -14,8 +14,10 @@ flagos_hal_status Validator::host_allocate(uint64_t size, void** out_pointer) {
   if (size == 0) {
     if (pointer) return libraryFault(kMember, "HAL-HST-01", "it answered %p for 0 bytes, not null", pointer);
   } else {
-    if (!pointer) return libraryFault(kMember, "HAL-HST-01", "it answered OK and null for %" PRIu64 " bytes", size);
-    FLAGOS_HAL_TRY(addRange(kMember, {reinterpret_cast<uintptr_t>(pointer), size, -1, Range::Origin::Pinned}));
+    if (!pointer)
+      return libraryFault(kMember, "HAL-HST-01", "it answered OK and null for %" PRIu64 " bytes", size);
+    FLAGOS_HAL_TRY(
+        addRange(kMember, {reinterpret_cast<uintptr_t>(pointer), size, -1, Range::Origin::Pinned}));
   }
   *out_pointer = pointer;
   return FLAGOS_HAL_STATUS_OK;
@@ -34,8 +36,8 @@ flagos_hal_status Validator::host_release(void* pointer) {
 flagos_hal_status Validator::host_register_range(void* pointer, uint64_t size) {
   constexpr Member kMember = Member::host_register_range;
   if (!pointer || size == 0) {
-    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-HST-03", "nothing to register: %" PRIu64 " bytes at %p",
-                     size, pointer);
+    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-HST-03",
+                     "nothing to register: %" PRIu64 " bytes at %p", size, pointer);
   }
   const Range range = {reinterpret_cast<uintptr_t>(pointer), size, -1, Range::Origin::Registered};
   Range other;
@@ -49,8 +51,8 @@ flagos_hal_status Validator::host_register_range(void* pointer, uint64_t size) {
   }
   if (overlaps) {
     return violation(kMember, FLAGOS_HAL_STATUS_INVALID_STATE, "HAL-HST-03",
-                     "%" PRIu64 " bytes at %p overlap %" PRIu64 " bytes at %p that are registered", size, pointer, other.size,
-                     reinterpret_cast<void*>(other.base));
+                     "%" PRIu64 " bytes at %p overlap %" PRIu64 " bytes at %p that are registered", size,
+                     pointer, other.size, reinterpret_cast<void*>(other.base));
   }
   FLAGOS_HAL_TRY(returned(kMember, library_.host.register_range(pointer, size)));
   return addRange(kMember, range);
@@ -65,7 +67,8 @@ flagos_hal_status Validator::host_unregister_range(void* pointer) {
   return status;
 }
 
-flagos_hal_status Validator::host_begin_access(int32_t device, void* pointer, uint64_t size, uint32_t access) {
+flagos_hal_status Validator::host_begin_access(int32_t device, void* pointer, uint64_t size,
+                                               uint32_t access) {
   constexpr Member kMember = Member::host_begin_access;
   FLAGOS_HAL_TRY(checkDevice(kMember, device));
   FLAGOS_HAL_TRY(checkFlags(kMember, "access", access, FLAGOS_HAL_ACCESS_READ | FLAGOS_HAL_ACCESS_WRITE));
@@ -93,7 +96,8 @@ flagos_hal_status Validator::host_end_access(int32_t device, void* pointer, uint
   }
   if (!begun) {
     return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-HST-06",
-                     "no begin_access with these arguments is open: %" PRIu64 " bytes at %p, access 0x%x", size, pointer, access);
+                     "no begin_access with these arguments is open: %" PRIu64 " bytes at %p, access 0x%x",
+                     size, pointer, access);
   }
   return returned(kMember, library_.host.end_access(device, pointer, size, access));
 }
@@ -105,7 +109,8 @@ flagos_hal_status Validator::peer_can_access(int32_t device, int32_t peer, int32
   FLAGOS_HAL_TRY(checkDevice(kMember, peer));
   FLAGOS_HAL_TRY(returned(kMember, library_.peer.can_access(device, peer, out_yes)));
   if (*out_yes != 0 && (*out_yes != 1 || device == peer)) {
-    return libraryFault(kMember, "HAL-PER-01", "it answered %d for devices %d and %d", *out_yes, device, peer);
+    return libraryFault(kMember, "HAL-PER-01", "it answered %d for devices %d and %d", *out_yes, device,
+                        peer);
   }
   return FLAGOS_HAL_STATUS_OK;
 }
@@ -124,8 +129,9 @@ flagos_hal_status Validator::peer_disable(int32_t device, int32_t peer) {
   return returned(kMember, library_.peer.disable(device, peer));
 }
 
-flagos_hal_status Validator::peer_copy_async(flagos_hal_stream* stream, int32_t destination_device, void* destination,
-                                             int32_t source_device, const void* source, uint64_t size) {
+flagos_hal_status Validator::peer_copy_async(flagos_hal_stream* stream, int32_t destination_device,
+                                             void* destination, int32_t source_device, const void* source,
+                                             uint64_t size) {
   constexpr Member kMember = Member::peer_copy_async;
   std::shared_ptr<StreamState> state;
   FLAGOS_HAL_TRY(checkStream(kMember, stream, &state));
@@ -133,18 +139,19 @@ flagos_hal_status Validator::peer_copy_async(flagos_hal_stream* stream, int32_t 
   FLAGOS_HAL_TRY(checkDevice(kMember, source_device));
   if (state->device != destination_device && state->device != source_device) {
     return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-PER-04",
-                     "the stream is of device %d, the copy goes from device %d to device %d", state->device, source_device,
-                     destination_device);
+                     "the stream is of device %d, the copy goes from device %d to device %d", state->device,
+                     source_device, destination_device);
   }
   FLAGOS_HAL_TRY(checkDeviceMemory(kMember, "destination", destination_device, destination, size));
   FLAGOS_HAL_TRY(checkDeviceMemory(kMember, "source", source_device, source, size));
   Queueing queueing(*state, false);
   if (queueing.conflict()) return refuseConcurrent(kMember);
-  return returned(kMember,
-                  library_.peer.copy_async(stream, destination_device, destination, source_device, source, size));
+  return returned(kMember, library_.peer.copy_async(stream, destination_device, destination, source_device,
+                                                    source, size));
 }
 
-flagos_hal_status Validator::ipc_export_memory(int32_t device, void* pointer, flagos_hal_ipc_handle* out_handle) {
+flagos_hal_status Validator::ipc_export_memory(int32_t device, void* pointer,
+                                               flagos_hal_ipc_handle* out_handle) {
   constexpr Member kMember = Member::ipc_export_memory;
   FLAGOS_HAL_TRY(checkOutput(kMember, out_handle, "out_handle"));
   FLAGOS_HAL_TRY(checkDevice(kMember, device));
@@ -155,13 +162,14 @@ flagos_hal_status Validator::ipc_export_memory(int32_t device, void* pointer, fl
     known = range && range->device == device;
   }
   if (!known) {
-    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_HANDLE, "HAL-IPC-01", "%p is not the start of an allocation of device %d",
-                     pointer, device);
+    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_HANDLE, "HAL-IPC-01",
+                     "%p is not the start of an allocation of device %d", pointer, device);
   }
   return returned(kMember, library_.ipc.export_memory(device, pointer, out_handle));
 }
 
-flagos_hal_status Validator::ipc_import_memory(int32_t device, const flagos_hal_ipc_handle* handle, void** out_pointer) {
+flagos_hal_status Validator::ipc_import_memory(int32_t device, const flagos_hal_ipc_handle* handle,
+                                               void** out_pointer) {
   constexpr Member kMember = Member::ipc_import_memory;
   FLAGOS_HAL_TRY(checkOutput(kMember, out_pointer, "out_pointer"));
   FLAGOS_HAL_TRY(checkDevice(kMember, device));
@@ -172,7 +180,8 @@ flagos_hal_status Validator::ipc_import_memory(int32_t device, const flagos_hal_
   Range range = {reinterpret_cast<uintptr_t>(pointer), 0, device, Range::Origin::Imported};
   flagos_hal_pointer_info info = {};
   info.struct_size = sizeof(info);
-  if (library_.memory.pointer_info(pointer, &info) == FLAGOS_HAL_STATUS_OK && info.base == pointer) range.size = info.size;
+  if (library_.memory.pointer_info(pointer, &info) == FLAGOS_HAL_STATUS_OK && info.base == pointer)
+    range.size = info.size;
   FLAGOS_HAL_TRY(addRange(kMember, range));
   *out_pointer = pointer;
   return FLAGOS_HAL_STATUS_OK;
@@ -225,13 +234,16 @@ flagos_hal_status Validator::graph_begin_capture(flagos_hal_stream* stream, int3
   std::shared_ptr<StreamState> state;
   FLAGOS_HAL_TRY(checkStream(kMember, stream, &state));
   if (mode < FLAGOS_HAL_CAPTURE_GLOBAL || mode > FLAGOS_HAL_CAPTURE_RELAXED) {
-    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "GEN-10", "%d is not a flagos_hal_capture_mode", mode);
+    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "GEN-10",
+                     "%d is not a flagos_hal_capture_mode", mode);
   }
   if (state->is_default) {
-    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-GRF-01", "the default stream cannot be captured");
+    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-GRF-01",
+                     "the default stream cannot be captured");
   }
   if (state->capturing.load(std::memory_order_acquire)) {
-    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_STATE, "HAL-GRF-01", "the stream is being captured already");
+    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_STATE, "HAL-GRF-01",
+                     "the stream is being captured already");
   }
   Queueing queueing(*state, false);
   if (queueing.conflict()) return refuseConcurrent(kMember);
@@ -249,7 +261,8 @@ flagos_hal_status Validator::graph_end_capture(flagos_hal_stream* stream, flagos
   if (queueing.conflict()) return refuseConcurrent(kMember);
   flagos_hal_graph* graph = nullptr;
   const flagos_hal_status status = returned(kMember, library_.graph.end_capture(stream, &graph));
-  // After CAPTURE the stream is usable again; after any other failure the library knows better than this layer.
+  // After CAPTURE the stream is usable again; after any other failure the library knows better than this
+  // layer.
   if (status == FLAGOS_HAL_STATUS_OK || status == FLAGOS_HAL_STATUS_CAPTURE) state->capturing.store(false);
   if (status != FLAGOS_HAL_STATUS_OK) return status;
   if (!graph) return libraryFault(kMember, "HAL-GRF-02", "it answered OK and a null graph");
@@ -279,7 +292,8 @@ flagos_hal_status Validator::graph_launch(flagos_hal_graph* graph, flagos_hal_st
   FLAGOS_HAL_TRY(checkStream(kMember, stream, &state));
   if (graph_state->device != state->device) {
     return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-GRF-04",
-                     "the graph was captured on device %d, the stream is of device %d", graph_state->device, state->device);
+                     "the graph was captured on device %d, the stream is of device %d", graph_state->device,
+                     state->device);
   }
   Queueing queueing(*state, false);
   if (queueing.conflict()) return refuseConcurrent(kMember);
@@ -306,7 +320,8 @@ flagos_hal_status Validator::graph_exchange_thread_mode(int32_t* inout_mode) {
   constexpr Member kMember = Member::graph_exchange_thread_mode;
   FLAGOS_HAL_TRY(checkOutput(kMember, inout_mode, "inout_mode"));
   if (*inout_mode < FLAGOS_HAL_CAPTURE_GLOBAL || *inout_mode > FLAGOS_HAL_CAPTURE_RELAXED) {
-    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "GEN-10", "%d is not a flagos_hal_capture_mode", *inout_mode);
+    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "GEN-10",
+                     "%d is not a flagos_hal_capture_mode", *inout_mode);
   }
   return returned(kMember, library_.graph.exchange_thread_mode(inout_mode));
 }
@@ -331,7 +346,8 @@ flagos_hal_status Validator::trace_exchange_correlation(uint64_t* inout_correlat
   return returned(kMember, library_.trace.exchange_correlation(inout_correlation));
 }
 
-flagos_hal_status Validator::async_alloc_allocate_async(flagos_hal_stream* stream, uint64_t size, void** out_pointer) {
+flagos_hal_status Validator::async_alloc_allocate_async(flagos_hal_stream* stream, uint64_t size,
+                                                        void** out_pointer) {
   constexpr Member kMember = Member::async_alloc_allocate_async;
   std::shared_ptr<StreamState> state;
   FLAGOS_HAL_TRY(checkOutput(kMember, out_pointer, "out_pointer"));
@@ -341,9 +357,10 @@ flagos_hal_status Validator::async_alloc_allocate_async(flagos_hal_stream* strea
   void* pointer = nullptr;
   FLAGOS_HAL_TRY(returned(kMember, library_.async_alloc.allocate_async(stream, size, &pointer)));
   if (size != 0) {
-    if (!pointer) return libraryFault(kMember, "HAL-ASY-01", "it answered OK and null for %" PRIu64 " bytes", size);
-    FLAGOS_HAL_TRY(
-        addRange(kMember, {reinterpret_cast<uintptr_t>(pointer), size, state->device, Range::Origin::AllocatedAsync}));
+    if (!pointer)
+      return libraryFault(kMember, "HAL-ASY-01", "it answered OK and null for %" PRIu64 " bytes", size);
+    FLAGOS_HAL_TRY(addRange(
+        kMember, {reinterpret_cast<uintptr_t>(pointer), size, state->device, Range::Origin::AllocatedAsync}));
   }
   *out_pointer = pointer;
   return FLAGOS_HAL_STATUS_OK;

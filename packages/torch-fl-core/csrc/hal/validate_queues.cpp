@@ -13,8 +13,8 @@ flagos_hal_status Validator::stream_create(int32_t device, const flagos_hal_stre
     constexpr size_t kAbsurd = size_t{1} << 16;
     if (options->struct_size < sizeof(size_t) || options->struct_size > kAbsurd) {
       return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-STR-01",
-                       "options->struct_size is %zu; set it to the sizeof of the structure (%zu)", options->struct_size,
-                       sizeof(*options));
+                       "options->struct_size is %zu; set it to the sizeof of the structure (%zu)",
+                       options->struct_size, sizeof(*options));
     }
     if (options->struct_size >= sizeof(*options)) {
       FLAGOS_HAL_TRY(checkFlags(kMember, "options->flags", options->flags, 0));
@@ -32,7 +32,8 @@ flagos_hal_status Validator::stream_create(int32_t device, const flagos_hal_stre
     if (!taken) streams_.add(stream, std::move(state));
   }
   if (taken) {
-    return libraryFault(kMember, "HAL-STR-01", "it gave out %p, which is a live stream", static_cast<const void*>(stream));
+    return libraryFault(kMember, "HAL-STR-01", "it gave out %p, which is a live stream",
+                        static_cast<const void*>(stream));
   }
   *out_stream = stream;
   return FLAGOS_HAL_STATUS_OK;
@@ -43,11 +44,13 @@ flagos_hal_status Validator::stream_destroy(flagos_hal_stream* stream) {
   std::shared_ptr<StreamState> state;
   FLAGOS_HAL_TRY(checkStream(kMember, stream, &state));
   if (state->is_default) {
-    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_HANDLE, "HAL-STR-02", "%p is the default stream of device %d",
-                     static_cast<const void*>(stream), state->device);
+    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_HANDLE, "HAL-STR-02",
+                     "%p is the default stream of device %d", static_cast<const void*>(stream),
+                     state->device);
   }
   if (state->in_progress.load() != 0) {
-    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_STATE, "HAL-STR-02", "another thread is queueing on the stream");
+    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_STATE, "HAL-STR-02",
+                     "another thread is queueing on the stream");
   }
   {
     Lock lock(mutex_);
@@ -88,14 +91,16 @@ flagos_hal_status Validator::stream_default_stream(int32_t device, flagos_hal_st
   return FLAGOS_HAL_STATUS_OK;
 }
 
-flagos_hal_status Validator::stream_priority_range(int32_t device, int32_t* out_least, int32_t* out_greatest) {
+flagos_hal_status Validator::stream_priority_range(int32_t device, int32_t* out_least,
+                                                   int32_t* out_greatest) {
   constexpr Member kMember = Member::stream_priority_range;
   FLAGOS_HAL_TRY(checkOutput(kMember, out_least, "out_least"));
   FLAGOS_HAL_TRY(checkOutput(kMember, out_greatest, "out_greatest"));
   FLAGOS_HAL_TRY(checkDevice(kMember, device));
   FLAGOS_HAL_TRY(returned(kMember, library_.stream.priority_range(device, out_least, out_greatest)));
   if (*out_least < 0 || *out_greatest > 0) {
-    return libraryFault(kMember, "HAL-STR-04", "the range is least %d, greatest %d; 0 is not in it", *out_least, *out_greatest);
+    return libraryFault(kMember, "HAL-STR-04", "the range is least %d, greatest %d; 0 is not in it",
+                        *out_least, *out_greatest);
   }
   return FLAGOS_HAL_STATUS_OK;
 }
@@ -140,19 +145,22 @@ flagos_hal_status Validator::stream_device(flagos_hal_stream* stream, int32_t* o
   FLAGOS_HAL_TRY(checkStream(kMember, stream, &state));
   FLAGOS_HAL_TRY(returned(kMember, library_.stream.device(stream, out_device)));
   if (*out_device != state->device) {
-    return libraryFault(kMember, "HAL-STR-09", "the stream was made on device %d, it says %d", state->device, *out_device);
+    return libraryFault(kMember, "HAL-STR-09", "the stream was made on device %d, it says %d", state->device,
+                        *out_device);
   }
   return FLAGOS_HAL_STATUS_OK;
 }
 
 flagos_hal_status Validator::event_create(int32_t device, uint32_t flags, flagos_hal_event** out_event) {
   constexpr Member kMember = Member::event_create;
-  constexpr uint32_t kKnown = FLAGOS_HAL_EVENT_TIMING | FLAGOS_HAL_EVENT_BLOCKING | FLAGOS_HAL_EVENT_INTERPROCESS;
+  constexpr uint32_t kKnown =
+      FLAGOS_HAL_EVENT_TIMING | FLAGOS_HAL_EVENT_BLOCKING | FLAGOS_HAL_EVENT_INTERPROCESS;
   FLAGOS_HAL_TRY(checkOutput(kMember, out_event, "out_event"));
   FLAGOS_HAL_TRY(checkDevice(kMember, device));
   FLAGOS_HAL_TRY(checkFlags(kMember, "flags", flags, kKnown));
   if ((flags & FLAGOS_HAL_EVENT_INTERPROCESS) && (flags & FLAGOS_HAL_EVENT_TIMING)) {
-    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-EVT-01", "INTERPROCESS excludes TIMING");
+    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-EVT-01",
+                     "INTERPROCESS excludes TIMING");
   }
   flagos_hal_event* event = nullptr;
   FLAGOS_HAL_TRY(returned(kMember, library_.event.create(device, flags, &event)));
@@ -167,7 +175,8 @@ flagos_hal_status Validator::event_create(int32_t device, uint32_t flags, flagos
     if (!taken) events_.add(event, std::move(state));
   }
   if (taken) {
-    return libraryFault(kMember, "HAL-EVT-01", "it gave out %p, which is a live event", static_cast<const void*>(event));
+    return libraryFault(kMember, "HAL-EVT-01", "it gave out %p, which is a live event",
+                        static_cast<const void*>(event));
   }
   *out_event = event;
   return FLAGOS_HAL_STATUS_OK;
@@ -197,7 +206,8 @@ flagos_hal_status Validator::event_record(flagos_hal_event* event, flagos_hal_st
   FLAGOS_HAL_TRY(checkStream(kMember, stream, &state));
   if (event_state->device != state->device) {
     return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-EVT-03",
-                     "the event is of device %d, the stream of device %d", event_state->device, state->device);
+                     "the event is of device %d, the stream of device %d", event_state->device,
+                     state->device);
   }
   Queueing queueing(*state, true);
   if (queueing.conflict()) return refuseConcurrent(kMember);
@@ -228,13 +238,13 @@ flagos_hal_status Validator::event_elapsed(flagos_hal_event* start, flagos_hal_e
   FLAGOS_HAL_TRY(checkEvent(kMember, start, &first));
   FLAGOS_HAL_TRY(checkEvent(kMember, end, &second));
   if (first->device != second->device) {
-    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-EVT-06", "start is of device %d, end of device %d",
-                     first->device, second->device);
+    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-EVT-06",
+                     "start is of device %d, end of device %d", first->device, second->device);
   }
   const auto usable = [&](const EventState& event, const char* name) {
     if ((event.flags & FLAGOS_HAL_EVENT_TIMING) == 0) {
-      return violation(kMember, FLAGOS_HAL_STATUS_INVALID_STATE, "HAL-EVT-06", "%s was made without FLAGOS_HAL_EVENT_TIMING",
-                       name);
+      return violation(kMember, FLAGOS_HAL_STATUS_INVALID_STATE, "HAL-EVT-06",
+                       "%s was made without FLAGOS_HAL_EVENT_TIMING", name);
     }
     if (!event.recorded.load(std::memory_order_acquire)) {
       return violation(kMember, FLAGOS_HAL_STATUS_INVALID_STATE, "HAL-EVT-06", "%s was never recorded", name);

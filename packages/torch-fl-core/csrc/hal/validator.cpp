@@ -22,8 +22,8 @@ __attribute__((noinline)) flagos_hal_status validated(Instance& instance, Argume
   try {
     status = (validator.*kCheck)(arguments...);
   } catch (const std::exception& error) {
-    status = failInCore(instance, FLAGOS_HAL_STATUS_UNKNOWN, infoOf(kMember).name, "the validating layer failed: %s",
-                        error.what());
+    status = failInCore(instance, FLAGOS_HAL_STATUS_UNKNOWN, infoOf(kMember).name,
+                        "the validating layer failed: %s", error.what());
   }
   validator.leave();
   return status;
@@ -44,11 +44,11 @@ struct ValidatedFiller {
   static void run(Instance& instance) {
     Tables& tables = instance.validated;
     // A function that the library lacks needs no checks: its stub has the whole answer.
-#define FLAGOS_HAL_MEMBER(group, member, need, since, before_init, id, parameters)                                       \
-  if (!instance.absent[static_cast<size_t>(Member::group##_##member)]) {                                                 \
-    tables.group.member =                                                                                                \
-        &Validated<Slot, Member::group##_##member, &Tables::group, &flagos_hal_##group##_api::member,                    \
-                   &Validator::group##_##member, decltype(flagos_hal_##group##_api::member)>::call;                      \
+#define FLAGOS_HAL_MEMBER(group, member, need, since, before_init, id, parameters)                    \
+  if (!instance.absent[static_cast<size_t>(Member::group##_##member)]) {                              \
+    tables.group.member =                                                                             \
+        &Validated<Slot, Member::group##_##member, &Tables::group, &flagos_hal_##group##_api::member, \
+                   &Validator::group##_##member, decltype(flagos_hal_##group##_api::member)>::call;   \
   }
 #include "flagos/hal_members.def"
   }
@@ -59,7 +59,8 @@ thread_local const Validator* in_callback_of = nullptr;
 
 }  // namespace
 
-Validator::Validator(Instance& instance, bool log) : instance_(instance), library_(instance.plain), log_(log) {}
+Validator::Validator(Instance& instance, bool log)
+    : instance_(instance), library_(instance.plain), log_(log) {}
 Validator::~Validator() = default;
 
 bool Validator::inForkedChild() const noexcept {
@@ -70,8 +71,9 @@ bool Validator::inForkedChild() const noexcept {
 bool Validator::enter(Member member, flagos_hal_status* answer) noexcept {
   const BeforeInit rule = infoOf(member).before_init;
   if (in_callback_of == this && member != Member::system_last_error) {
-    *answer = violation(member, FLAGOS_HAL_STATUS_INVALID_STATE, "HAL-STR-10",
-                        "a host callback calls a HAL function; it must not, the stream would wait for itself");
+    *answer =
+        violation(member, FLAGOS_HAL_STATUS_INVALID_STATE, "HAL-STR-10",
+                  "a host callback calls a HAL function; it must not, the stream would wait for itself");
     return false;
   }
   if (rule != BeforeInit::ANYTIME && phase_.load(std::memory_order_acquire) != Phase::Ready) {
@@ -79,8 +81,9 @@ bool Validator::enter(Member member, flagos_hal_status* answer) noexcept {
       *answer = FLAGOS_HAL_STATUS_OK;
     } else {
       *answer = violation(member, FLAGOS_HAL_STATUS_NOT_INITIALIZED, "GEN-03", "called %s",
-                          phase_.load(std::memory_order_acquire) == Phase::Fresh ? "before system.init has succeeded"
-                                                                                 : "after system.shutdown");
+                          phase_.load(std::memory_order_acquire) == Phase::Fresh
+                              ? "before system.init has succeeded"
+                              : "after system.shutdown");
     }
     return false;
   }
@@ -93,14 +96,15 @@ void Validator::log(const char* text) noexcept {
   char line[1200];
   const int length = std::snprintf(line, sizeof(line), "flagos HAL validation: %s\n", text);
   if (length <= 0) return;
-  const size_t size = static_cast<size_t>(length) < sizeof(line) ? static_cast<size_t>(length) : sizeof(line) - 1;
+  const size_t size =
+      static_cast<size_t>(length) < sizeof(line) ? static_cast<size_t>(length) : sizeof(line) - 1;
   line[size - 1] = '\n';
   // One call, so that lines of several threads do not mix; a closed standard error is no reason to fail.
   if (::write(STDERR_FILENO, line, size) < 0) return;
 }
 
-flagos_hal_status Validator::violation(Member member, flagos_hal_status status, const char* rule, const char* format,
-                                       ...) noexcept {
+flagos_hal_status Validator::violation(Member member, flagos_hal_status status, const char* rule,
+                                       const char* format, ...) noexcept {
   char text[700];
   va_list arguments;
   va_start(arguments, format);
@@ -109,8 +113,8 @@ flagos_hal_status Validator::violation(Member member, flagos_hal_status status, 
   violations_.fetch_add(1, std::memory_order_relaxed);
   failInCore(instance_, status, infoOf(member).name, "%s: %s", rule, text);
   char line[1000];
-  std::snprintf(line, sizeof(line), "%s: %s: %s: %s [%s]", instance_.name().c_str(), infoOf(member).name, rule, text,
-                statusName(status));
+  std::snprintf(line, sizeof(line), "%s: %s: %s: %s [%s]", instance_.name().c_str(), infoOf(member).name,
+                rule, text, statusName(status));
   log(line);
   return status;
 }
@@ -127,7 +131,8 @@ flagos_hal_status Validator::libraryFault(Member member, const char* rule, const
 flagos_hal_status Validator::returned(Member member, flagos_hal_status status) noexcept {
   if (status == FLAGOS_HAL_STATUS_OK) return status;
   if (status == FLAGOS_HAL_STATUS_NOT_READY) {
-    if (member == Member::stream_query || member == Member::event_query || member == Member::event_elapsed) return status;
+    if (member == Member::stream_query || member == Member::event_query || member == Member::event_elapsed)
+      return status;
     return libraryFault(member, "GEN-02", "NOT_READY is no answer of this function");
   }
   if (status < 0 || status >= FLAGOS_HAL_STATUS_COUNT_) {
@@ -159,11 +164,13 @@ struct Validator::CallbackCall {
   }
 };
 
-flagos_hal_status Validator::stream_host_callback(flagos_hal_stream* stream, void (*function)(void*), void* argument) {
+flagos_hal_status Validator::stream_host_callback(flagos_hal_stream* stream, void (*function)(void*),
+                                                  void* argument) {
   constexpr Member kMember = Member::stream_host_callback;
   std::shared_ptr<StreamState> state;
   FLAGOS_HAL_TRY(checkStream(kMember, stream, &state));
-  if (!function) return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-STR-10", "the function is null");
+  if (!function)
+    return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-STR-10", "the function is null");
   Queueing queueing(*state, false);
   if (queueing.conflict()) return refuseConcurrent(kMember);
   auto call = std::make_unique<CallbackCall>(CallbackCall{this, function, argument});

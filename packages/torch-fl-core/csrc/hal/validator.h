@@ -1,7 +1,8 @@
-// The validating layer (FLAGOS_HAL_VALIDATE): one function around each of the library's, which checks what hal.h asks of the caller,
-// and what it asks of the library as far as one call shows it.
+// The validating layer (FLAGOS_HAL_VALIDATE): one function around each of the library's, which checks what
+// hal.h asks of the caller, and what it asks of the library as far as one call shows it.
 //
-// A violation is not passed on: it is answered with the status that hal.h names, with a last error that starts with the id of the rule
+// A violation is not passed on: it is answered with the status that hal.h names, with a last error that
+// starts with the id of the rule
 // ("HAL-MEM-02: …"), counted, and written to standard error unless switched off.
 #pragma once
 
@@ -28,7 +29,8 @@ class Validator {
   // What every function does first. True: go on and check. False: `*answer` is the answer.
   bool enter(Member member, flagos_hal_status* answer) noexcept;
   void leave() noexcept { in_progress_.fetch_sub(1, std::memory_order_relaxed); }
-  // In a forked child after init the library is asked directly (GEN-04): what this layer knows may be half written.
+  // In a forked child after init the library is asked directly (GEN-04): what this layer knows may be half
+  // written.
   bool inForkedChild() const noexcept;
 
   // One per member of the tables, named <group>_<member>; parameters as there.
@@ -46,13 +48,16 @@ class Validator {
   flagos_hal_status device_health(int32_t device);
   flagos_hal_status memory_allocate(int32_t device, uint64_t size, void** out_pointer);
   flagos_hal_status memory_release(int32_t device, void* pointer);
-  flagos_hal_status memory_copy(int32_t device, void* destination, const void* source, uint64_t size, int32_t kind);
-  flagos_hal_status memory_copy_async(flagos_hal_stream* stream, void* destination, const void* source, uint64_t size,
-                                      int32_t kind);
+  flagos_hal_status memory_copy(int32_t device, void* destination, const void* source, uint64_t size,
+                                int32_t kind);
+  flagos_hal_status memory_copy_async(flagos_hal_stream* stream, void* destination, const void* source,
+                                      uint64_t size, int32_t kind);
   flagos_hal_status memory_fill(int32_t device, void* destination, int32_t value, uint64_t size);
-  flagos_hal_status memory_fill_async(flagos_hal_stream* stream, void* destination, int32_t value, uint64_t size);
+  flagos_hal_status memory_fill_async(flagos_hal_stream* stream, void* destination, int32_t value,
+                                      uint64_t size);
   flagos_hal_status memory_pointer_info(const void* pointer, flagos_hal_pointer_info* out_info);
-  flagos_hal_status stream_create(int32_t device, const flagos_hal_stream_options* options, flagos_hal_stream** out_stream);
+  flagos_hal_status stream_create(int32_t device, const flagos_hal_stream_options* options,
+                                  flagos_hal_stream** out_stream);
   flagos_hal_status stream_destroy(flagos_hal_stream* stream);
   flagos_hal_status stream_default_stream(int32_t device, flagos_hal_stream** out_stream);
   flagos_hal_status stream_priority_range(int32_t device, int32_t* out_least, int32_t* out_greatest);
@@ -80,10 +85,12 @@ class Validator {
   flagos_hal_status peer_copy_async(flagos_hal_stream* stream, int32_t destination_device, void* destination,
                                     int32_t source_device, const void* source, uint64_t size);
   flagos_hal_status ipc_export_memory(int32_t device, void* pointer, flagos_hal_ipc_handle* out_handle);
-  flagos_hal_status ipc_import_memory(int32_t device, const flagos_hal_ipc_handle* handle, void** out_pointer);
+  flagos_hal_status ipc_import_memory(int32_t device, const flagos_hal_ipc_handle* handle,
+                                      void** out_pointer);
   flagos_hal_status ipc_close_memory(int32_t device, void* pointer);
   flagos_hal_status ipc_export_event(flagos_hal_event* event, flagos_hal_ipc_handle* out_handle);
-  flagos_hal_status ipc_import_event(int32_t device, const flagos_hal_ipc_handle* handle, flagos_hal_event** out_event);
+  flagos_hal_status ipc_import_event(int32_t device, const flagos_hal_ipc_handle* handle,
+                                     flagos_hal_event** out_event);
   flagos_hal_status graph_begin_capture(flagos_hal_stream* stream, int32_t mode);
   flagos_hal_status graph_end_capture(flagos_hal_stream* stream, flagos_hal_graph** out_graph);
   flagos_hal_status graph_is_capturing(flagos_hal_stream* stream, int32_t* out_yes);
@@ -105,11 +112,12 @@ class Validator {
   struct CallbackCall;
 
   // Reports what the caller did wrong; returns `status`.
-  __attribute__((format(printf, 5, 6))) flagos_hal_status violation(Member member, flagos_hal_status status, const char* rule,
-                                                                    const char* format, ...) noexcept;
+  __attribute__((format(printf, 5, 6))) flagos_hal_status violation(Member member, flagos_hal_status status,
+                                                                    const char* rule, const char* format,
+                                                                    ...) noexcept;
   // Reports what the library did wrong; returns UNKNOWN.
-  __attribute__((format(printf, 4, 5))) flagos_hal_status libraryFault(Member member, const char* rule, const char* format,
-                                                                       ...) noexcept;
+  __attribute__((format(printf, 4, 5))) flagos_hal_status libraryFault(Member member, const char* rule,
+                                                                       const char* format, ...) noexcept;
   void log(const char* text) noexcept;
   // Looks at a status that the library has just returned, and passes it on.
   flagos_hal_status returned(Member member, flagos_hal_status status) noexcept;
@@ -119,15 +127,20 @@ class Validator {
   template <typename Struct>
   flagos_hal_status checkSizedOutput(Member member, const Struct* out, const char* name) noexcept;
   flagos_hal_status checkDevice(Member member, int32_t device) noexcept;
-  flagos_hal_status checkStream(Member member, const flagos_hal_stream* stream, std::shared_ptr<StreamState>* out);
-  flagos_hal_status checkEvent(Member member, const flagos_hal_event* event, std::shared_ptr<EventState>* out);
-  flagos_hal_status checkGraph(Member member, const flagos_hal_graph* graph, std::shared_ptr<GraphState>* out);
+  flagos_hal_status checkStream(Member member, const flagos_hal_stream* stream,
+                                std::shared_ptr<StreamState>* out);
+  flagos_hal_status checkEvent(Member member, const flagos_hal_event* event,
+                               std::shared_ptr<EventState>* out);
+  flagos_hal_status checkGraph(Member member, const flagos_hal_graph* graph,
+                               std::shared_ptr<GraphState>* out);
   flagos_hal_status checkFlags(Member member, const char* name, uint32_t flags, uint32_t known) noexcept;
-  flagos_hal_status checkDeviceMemory(Member member, const char* name, int32_t device, const void* pointer, uint64_t size);
+  flagos_hal_status checkDeviceMemory(Member member, const char* name, int32_t device, const void* pointer,
+                                      uint64_t size);
   flagos_hal_status checkHostMemory(Member member, const char* name, const void* pointer, uint64_t size);
-  flagos_hal_status checkCopy(Member member, int32_t device, const void* destination, const void* source, uint64_t size,
-                              int32_t kind);
-  flagos_hal_status checkFill(Member member, int32_t device, const void* destination, int32_t value, uint64_t size);
+  flagos_hal_status checkCopy(Member member, int32_t device, const void* destination, const void* source,
+                              uint64_t size, int32_t kind);
+  flagos_hal_status checkFill(Member member, int32_t device, const void* destination, int32_t value,
+                              uint64_t size);
   flagos_hal_status checkIpcHandle(Member member, const flagos_hal_ipc_handle* handle) noexcept;
   // The live range of `book` that starts at `pointer` (and is `device`'s; −1: any), removed from the book.
   flagos_hal_status takeRange(Member member, Book book, int32_t device, const void* pointer, Range* out);
@@ -135,7 +148,8 @@ class Validator {
   // A live range of device memory around `pointer`. The mutex is held.
   const Range* deviceRangeAround(const void* pointer) const;
   flagos_hal_status addRange(Member member, const Range& range);
-  flagos_hal_status refuseUnknownPointer(Member member, const char* name, const void* pointer, const char* what);
+  flagos_hal_status refuseUnknownPointer(Member member, const char* name, const void* pointer,
+                                         const char* what);
   flagos_hal_status refuseConcurrent(Member member) noexcept;
   void reportLeaks();
 

@@ -19,12 +19,15 @@ class Validator::Lock {
   ForkSafeMutex& mutex_;
 };
 
-// A call in progress that queues on a stream. Calls whose text says "calls on one stream are ordered by the caller" must not overlap any
-// other that queues there.
+// A call in progress that queues on a stream. Calls whose text says "calls on one stream are ordered by the
+// caller" must not overlap any other that queues there.
 class Validator::Queueing {
  public:
   Queueing(StreamState& stream, bool ordered) noexcept
-      : stream_(stream), step_(ordered ? 1 + kOrdered : 1), before_(stream.in_progress.fetch_add(step_)), ordered_(ordered) {}
+      : stream_(stream),
+        step_(ordered ? 1 + kOrdered : 1),
+        before_(stream.in_progress.fetch_add(step_)),
+        ordered_(ordered) {}
   ~Queueing() { stream_.in_progress.fetch_sub(step_); }
   Queueing(const Queueing&) = delete;
   Queueing& operator=(const Queueing&) = delete;
@@ -46,8 +49,8 @@ flagos_hal_status Validator::checkSizedOutput(Member member, const Struct* out, 
   constexpr size_t kAbsurd = size_t{1} << 16;
   if (out->struct_size < sizeof(size_t) || out->struct_size > kAbsurd) {
     return violation(member, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, infoOf(member).id,
-                     "%s->struct_size is %zu; set it to the sizeof of the structure (%zu)", name, out->struct_size,
-                     sizeof(Struct));
+                     "%s->struct_size is %zu; set it to the sizeof of the structure (%zu)", name,
+                     out->struct_size, sizeof(Struct));
   }
   return FLAGOS_HAL_STATUS_OK;
 }

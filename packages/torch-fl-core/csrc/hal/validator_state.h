@@ -1,4 +1,5 @@
-// What the validating layer knows of a library's objects. Not thread-safe by itself: Validator's mutex guards it.
+// What the validating layer knows of a library's objects. Not thread-safe by itself: Validator's mutex guards
+// it.
 #pragma once
 
 #include <atomic>
@@ -17,22 +18,26 @@ namespace flagos::hal {
 struct Range {
   enum class Origin { Allocated, AllocatedAsync, Imported, Pinned, Registered };
   uintptr_t base = 0;
-  uint64_t size = 0;   // 0: not known (imported memory that the library cannot tell the size of)
-  int32_t device = -1; // −1: host memory
+  uint64_t size = 0;    // 0: not known (imported memory that the library cannot tell the size of)
+  int32_t device = -1;  // −1: host memory
   Origin origin = Origin::Allocated;
 };
 
-// Ranges are kept in one book per way of giving them back: an imported range may lie over an allocated one of the same process,
-// and registered memory over pinned memory.
+// Ranges are kept in one book per way of giving them back: an imported range may lie over an allocated one of
+// the same process, and registered memory over pinned memory.
 enum Book { kDeviceBook, kImportedBook, kPinnedBook, kRegisteredBook, kBookCount };
 
 constexpr Book bookOf(Range::Origin origin) {
   switch (origin) {
     case Range::Origin::Allocated:
-    case Range::Origin::AllocatedAsync: return kDeviceBook;
-    case Range::Origin::Imported: return kImportedBook;
-    case Range::Origin::Pinned: return kPinnedBook;
-    case Range::Origin::Registered: return kRegisteredBook;
+    case Range::Origin::AllocatedAsync:
+      return kDeviceBook;
+    case Range::Origin::Imported:
+      return kImportedBook;
+    case Range::Origin::Pinned:
+      return kPinnedBook;
+    case Range::Origin::Registered:
+      return kRegisteredBook;
   }
   return kDeviceBook;
 }
@@ -77,8 +82,8 @@ struct StreamState {
   int32_t device = 0;
   bool is_default = false;
   std::atomic<bool> capturing{false};  // changed outside the mutex, as the next
-  // Calls in progress that queue on this stream: all of them in the low half, those whose order is the caller's business
-  // (event.record, stream.wait_event) in the high half. Atomic: changed outside the mutex.
+  // Calls in progress that queue on this stream: all of them in the low half, those whose order is the
+  // caller's business (event.record, stream.wait_event) in the high half. Atomic: changed outside the mutex.
   std::atomic<uint64_t> in_progress{0};
 };
 
@@ -130,7 +135,8 @@ class ReleasedRanges {
   // Memory that is in use again is not released any more.
   void forget(uintptr_t base, uint64_t size) {
     for (auto it = released_.begin(); it != released_.end();) {
-      const bool overlaps = it->base < base + (size ? size : 1) && base < it->base + (it->size ? it->size : 1);
+      const bool overlaps =
+          it->base < base + (size ? size : 1) && base < it->base + (it->size ? it->size : 1);
       it = overlaps ? released_.erase(it) : it + 1;
     }
   }

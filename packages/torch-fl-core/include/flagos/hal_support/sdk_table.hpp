@@ -1,16 +1,16 @@
-// Makes a structure of the SDK's functions, and its loader, of one list. Include it once for each list, outside any namespace block that
-// you do not want the structure in:
+// Makes a structure of the SDK's functions, and its loader, of one list. Include it once for each list,
+// outside any namespace block that you do not want the structure in:
 //
 //   symbols.def:   SDK_REQUIRED(int, mcMalloc, (void** pointer, size_t size))
 //                  SDK_OPTIONAL(int, mcMallocAsync, (void** pointer, size_t size, void* stream))
 //
 //   #define FLAGOS_SDK_STRUCT Sdk
-//   #define FLAGOS_SDK_SYMBOLS "symbols.def"
-//   #include "flagos/hal_support/sdk_table.hpp"
+//   #define FLAGOS_SDK_SYMBOLS "symbols.def"   // on the include path: it is read from here, not from your
+//   file #include "flagos/hal_support/sdk_table.hpp"
 //
 // gives `struct Sdk` with a pointer of each name (null for an optional one that the library lacks) and
-// `flagos_hal_status load(const SdkLibrary&)`, which is UNAVAILABLE and names all required functions that are missing.
-// No #pragma once: there may be several lists.
+// `flagos_hal_status load(const SdkLibrary&)`, which is UNAVAILABLE and names all required functions that are
+// missing. No #pragma once: there may be several lists.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -46,8 +46,9 @@ struct __attribute__((visibility("hidden"))) FLAGOS_SDK_STRUCT {
 #undef SDK_REQUIRED
 #undef SDK_OPTIONAL
     if (missing.empty()) return FLAGOS_HAL_STATUS_OK;
-    return ::flagos::hal_support::fail(FLAGOS_HAL_STATUS_UNAVAILABLE, "%s lacks functions that this backend needs: %s",
-                                       library.path(), missing.c_str());
+    return ::flagos::hal_support::fail(FLAGOS_HAL_STATUS_UNAVAILABLE,
+                                       "%s lacks functions that this backend needs: %s", library.path(),
+                                       missing.c_str());
   }
 };
 
