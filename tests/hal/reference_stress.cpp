@@ -64,6 +64,7 @@ class Worker {
       chain();
       if (i % 3 == 0) peers();
       if (i % 4 == 0) asynchronousAllocation();
+      if (i % 6 == 0) graphs();
       if (i % 7 == 0) replaceStream();
       if (i % 5 == 0) askAround();
       if (i % 11 == 0) OK(hal->device->synchronize(other_));
@@ -179,6 +180,44 @@ class Worker {
     ++transfers;
   }
 
+  // A captured fill and copy over two streams, launched twice while the graph is destroyed in between.
+  void graphs() {
+    const uint64_t size = 1 + pick(10000);
+    void *from = nullptr, *to = nullptr;
+    OK(hal->memory->allocate(device_, size, &from));
+    OK(hal->memory->allocate(device_, size, &to));
+    flagos_hal_stream *first = makeStream(device_), *second = makeStream(device_);
+    flagos_hal_event *forked = nullptr, *joined = nullptr;
+    OK(hal->event->create(device_, 0, &forked));
+    OK(hal->event->create(device_, 0, &joined));
+    OK(hal->graph->begin_capture(first, FLAGOS_HAL_CAPTURE_RELAXED));
+    OK(hal->memory->fill_async(first, from, 77, size));
+    OK(hal->event->record(forked, first));
+    OK(hal->stream->wait_event(second, forked));
+    OK(hal->memory->copy_async(second, to, from, size, FLAGOS_HAL_COPY_DEVICE_TO_DEVICE));
+    OK(hal->stream->host_callback(second, onCallback, &called_));
+    OK(hal->event->record(joined, second));
+    OK(hal->stream->wait_event(first, joined));
+    flagos_hal_graph* graph = nullptr;
+    OK(hal->graph->end_capture(first, &graph));
+    const uint64_t called = called_.load();
+    OK(hal->graph->launch(graph, second));
+    OK(hal->graph->launch(graph, second));
+    OK(hal->graph->destroy(graph));
+    OK(hal->stream->synchronize(second));
+    CHECK(called_.load() == called + 2);
+    std::vector<unsigned char> bytes(size);
+    OK(hal->memory->copy(device_, bytes.data(), to, size, FLAGOS_HAL_COPY_DEVICE_TO_HOST));
+    for (unsigned char byte : bytes) CHECK(byte == 77);
+    OK(hal->stream->destroy(first));
+    OK(hal->stream->destroy(second));
+    OK(hal->event->destroy(forked));
+    OK(hal->event->destroy(joined));
+    OK(hal->memory->release(device_, from));
+    OK(hal->memory->release(device_, to));
+    transfers += 4;
+  }
+
   void replaceStream() {
     flagos_hal_stream*& place = streams_[pick(kStreams)];
     flagos_hal_stream* old = place;
@@ -203,7 +242,6 @@ class Worker {
     CHECK(info.kind == FLAGOS_HAL_MEMORY_DEVICE && info.device == other_ && info.base == memory &&
           info.size == 1000);
     OK(hal->memory->release(other_, memory));
-    CHECK(hal->memory->release(other_, memory) == FLAGOS_HAL_STATUS_INVALID_HANDLE);
     uint64_t correlation = static_cast<uint64_t>(index_);
     OK(hal->trace->exchange_correlation(&correlation));
     OK(hal->device->health(other_));

@@ -13,6 +13,7 @@ BAD = {
     "DEVICES": ["-1", "65", "two", "1.5", "0x2"],
     "MEMORY": ["0", "-1", "4GB", "lots", "1.5GiB", "GiB", "99999999999TiB", "65TiB"],
     "MEMORY_FAULT": ["2", "maybe"],
+    "IPC": ["2", "shared"],
     "FAIL": [
         "memory.alocate",
         "allocate",

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "csrc/reference/memory.h"
+#include "csrc/reference/shared.h"
 #include "csrc/reference/status.h"
 
 namespace flagos::reference {
@@ -23,6 +24,15 @@ uint64_t pageSize() noexcept {
   return size;
 }
 
+Block makeBlock(Block::Kind kind, void* base, void* alias, uint64_t length) noexcept {
+  Block block;
+  block.kind = kind;
+  block.base = static_cast<char*>(base);
+  block.alias = static_cast<char*>(alias);
+  block.length = length;
+  return block;
+}
+
 }  // namespace
 
 flagos_hal_status mapBlock(uint64_t size, Block* block) {
@@ -30,7 +40,7 @@ flagos_hal_status mapBlock(uint64_t size, Block* block) {
     void* memory = nullptr;
     const int error = posix_memalign(&memory, kAlignment, size);
     if (error != 0) return failSystem(FLAGOS_HAL_STATUS_OUT_OF_MEMORY, error, "posix_memalign");
-    *block = {Block::Kind::Heap, static_cast<char*>(memory), static_cast<char*>(memory), size};
+    *block = makeBlock(Block::Kind::Heap, memory, memory, size);
     return kOk;
   }
   // Big blocks begin at a huge page, so that the system can back them with such; what sticks out is given
@@ -50,7 +60,7 @@ flagos_hal_status mapBlock(uint64_t size, Block* block) {
     if (rest != 0) munmap(base + length, rest);
     madvise(base, length, MADV_HUGEPAGE);  // only speed depends on it
   }
-  *block = {Block::Kind::Anonymous, base, base, length};
+  *block = makeBlock(Block::Kind::Anonymous, base, base, length);
   return kOk;
 }
 
@@ -76,7 +86,7 @@ flagos_hal_status mapFaultingBlock(uint64_t size, Block* block) {
     if (alias != MAP_FAILED) munmap(alias, length);
     return failSystem(FLAGOS_HAL_STATUS_OUT_OF_MEMORY, error, "mapping a memory file");
   }
-  *block = {Block::Kind::Faulting, static_cast<char*>(base), static_cast<char*>(alias), length};
+  *block = makeBlock(Block::Kind::Faulting, base, alias, length);
   return kOk;
 }
 
@@ -89,12 +99,13 @@ void unmapBlock(const Block& block) noexcept {
       return;
     case Block::Kind::Anonymous:
       munmap(block.base, block.length);
-      return;
+      break;
     case Block::Kind::Faulting:
       munmap(block.base, block.length);
       munmap(block.alias, block.length);
-      return;
+      break;
   }
+  if (block.shared == Block::Shared::Own) forgetShared(block.offset, block.length);
 }
 
 }  // namespace flagos::reference

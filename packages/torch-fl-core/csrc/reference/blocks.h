@@ -18,6 +18,9 @@ struct Block {
   char* base = nullptr;
   char* alias = nullptr;  // where the library reads and writes what is at `base`; equal to it unless Faulting
   uint64_t length = 0;    // bytes of address space
+  // Whether it is part of a memory file that processes share (shared.h), and where in it.
+  enum class Shared : uint8_t { No, Own, Foreign } shared = Shared::No;
+  uint64_t offset = 0;
 };
 
 // OUT_OF_MEMORY with the system's reason if there is none. `base` is a multiple of 256.

@@ -1,5 +1,7 @@
 #include "csrc/reference/event.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "csrc/reference/capture.h"
@@ -23,8 +25,23 @@ Mark markOf(Event& event) {
 struct Position {
   Stream* stream = nullptr;
   uint64_t sequence = 0;
-  bool done() const noexcept { return !stream || reached(*stream, sequence); }
+  SharedEvent* shared = nullptr;  // of an interprocess event; then `number` is the record
+  uint32_t number = 0;
+  bool done() const noexcept {
+    if (shared) return sharedReached(*shared, number);
+    return !stream || reached(*stream, sequence);
+  }
 };
+
+// Where the event was recorded last. Its mutex is held.
+Position look(const Event& event) noexcept {
+  Position position{event.mark.stream, event.mark.sequence, nullptr, 0};
+  if (event.shared) {
+    position.shared = &event.shared->event();
+    position.number = position.shared->recorded.load(std::memory_order_acquire);
+  }
+  return position;
+}
 
 // Where in its stream the event was recorded last (without the stamp, whose count of owners costs); CAPTURE
 // if in a capture.
@@ -32,22 +49,11 @@ flagos_hal_status positionOf(Event& event, const char* function, Position* posit
   std::shared_ptr<const CapturePoint> captured;
   {
     std::lock_guard<std::mutex> lock(event.mutex);
-    *position = {event.mark.stream, event.mark.sequence};
+    *position = look(event);
     if (__builtin_expect(!event.mark.captured, 1)) return kOk;
     captured = event.mark.captured;
   }
   return refuseCapturedEvent(*captured, function);
-}
-
-template <typename Body>
-flagos_hal_status invokeOnEvent(Function function, flagos_hal_event* handle, Body&& body) noexcept {
-  return hal_support::call(functionName(function), [&]() -> flagos_hal_status {
-    Event* event = events().find(handle);
-    FLAGOS_HAL_TRY(inject(function, event ? event->device : -1));
-    if (!event) return unknownEvent(handle);
-    if (deviceAt(event->device).lost.load(std::memory_order_acquire)) return failLost(event->device);
-    return body(*event);
-  });
 }
 
 }  // namespace
@@ -60,8 +66,22 @@ flagos_hal_status unknownEvent(const flagos_hal_event* handle) {
               static_cast<const void*>(handle));
 }
 
+flagos_hal_status openEvent(int32_t device, uint32_t flags, std::shared_ptr<SharedEventPart> shared,
+                            flagos_hal_event** out_event) {
+  flagos_hal_event* handle = nullptr;
+  Event* event = events().reserve(&handle);
+  FLAGOS_HAL_REQUIRE(event, OUT_OF_MEMORY, "all events of the library are in use");
+  event->device = device;
+  event->flags = flags;
+  event->shared = std::move(shared);
+  events().publish(handle);
+  *out_event = handle;
+  return kOk;
+}
+
 void closeEvent(Event& event) noexcept {
   Mark forgotten;
+  event.shared.reset();
   std::lock_guard<std::mutex> lock(event.mutex);
   std::swap(event.mark, forgotten);
 }
@@ -72,17 +92,18 @@ flagos_hal_status waitForEvent(Stream& stream, Event& event) {
   std::shared_ptr<const CapturePoint> captured;
   {
     std::lock_guard<std::mutex> lock(event.mutex);
-    position = {event.mark.stream, event.mark.sequence};
+    position = look(event);
     if (event.mark.captured) captured = event.mark.captured;
   }
   if (captured) return captureWait(stream, captured.get());
-  if (!position.stream) return kOk;
+  if (!position.stream && !position.shared) return kOk;
   if (capturing(stream)) return captureWait(stream, nullptr);
   // Work of one stream is in order anyway, and what was reached holds nothing up.
-  const bool idle = position.stream == &stream || position.done();
+  const bool idle = (position.stream == &stream && !position.shared) || position.done();
   if (idle && workLatency(WorkKind::Other, Function::stream_wait_event) == 0) return kOk;
-  Task task =
-      makeTask(WaitWork{position.stream, position.sequence}, WorkKind::Other, Function::stream_wait_event);
+  decltype(Task::work) work = WaitWork{position.stream, position.sequence};
+  if (position.shared) work = SharedWaitWork{event.shared, position.number};
+  Task task = makeTask(std::move(work), WorkKind::Other, Function::stream_wait_event);
   return enqueue(stream, &task, 1);
 }
 
@@ -99,15 +120,15 @@ flagos_hal_status create(int32_t device, uint32_t flags, flagos_hal_event** out_
     const bool interprocess = flags & FLAGOS_HAL_EVENT_INTERPROCESS;
     FLAGOS_HAL_REQUIRE(!interprocess || !(flags & FLAGOS_HAL_EVENT_TIMING), INVALID_ARGUMENT,
                        "an event cannot be both INTERPROCESS and TIMING");
-    FLAGOS_HAL_REQUIRE(!interprocess, UNSUPPORTED, "the reference backend has no interprocess events");
-    flagos_hal_event* handle = nullptr;
-    Event* event = events().reserve(&handle);
-    FLAGOS_HAL_REQUIRE(event, OUT_OF_MEMORY, "all events of the library are in use");
-    event->device = device;
-    event->flags = flags;
-    events().publish(handle);
-    *out_event = handle;
-    return kOk;
+    FLAGOS_HAL_REQUIRE(!interprocess || ipcWanted(), UNSUPPORTED,
+                       "interprocess events need FLAGOS_REFERENCE_IPC=1 before the library is loaded");
+    std::shared_ptr<SharedEventPart> shared;
+    if (interprocess) {
+      Block block;
+      FLAGOS_HAL_TRY(mapSharedBlock(sizeof(SharedEvent), false, &block));
+      shared = std::make_shared<SharedEventPart>(block);
+    }
+    return openEvent(device, flags, std::move(shared), out_event);
   });
 }
 
@@ -120,6 +141,19 @@ flagos_hal_status destroy(flagos_hal_event* handle) {
     events().recycle(handle);
     return kOk;
   });
+}
+
+flagos_hal_status recordShared(Event& event, Stream& stream) {
+  SharedEvent& shared = event.shared->event();
+  const uint32_t number = shared.next.fetch_add(1, std::memory_order_relaxed) + 1;
+  Task task = makeTask(SharedReachWork{event.shared, number}, WorkKind::Event, Function::event_record);
+  FLAGOS_HAL_TRY(enqueue(stream, &task, 1));  // on failure nobody has seen the number
+  shared.recorder.store(getpid(), std::memory_order_release);
+  shared.recorded.store(number, std::memory_order_release);
+  Mark none;
+  std::lock_guard<std::mutex> lock(event.mutex);
+  std::swap(event.mark, none);  // what a capture may have left
+  return kOk;
 }
 
 flagos_hal_status record(flagos_hal_event* handle, flagos_hal_stream* stream_handle) {
@@ -136,6 +170,7 @@ flagos_hal_status record(flagos_hal_event* handle, flagos_hal_stream* stream_han
       std::swap(event.mark, mark);
       return kOk;
     }
+    if (event.shared) return recordShared(event, *stream);
     const bool timing = event.flags & FLAGOS_HAL_EVENT_TIMING;
     const int64_t latency_us = workLatency(WorkKind::Event, Function::event_record);
     mark.stream = stream;
@@ -169,7 +204,11 @@ flagos_hal_status synchronize(flagos_hal_event* handle) {
     FLAGOS_HAL_TRY(positionOf(event, "event.synchronize", &position));
     if (!position.done()) {
       FLAGOS_HAL_TRY(refuseOnWorker());
-      waitFor(*position.stream, position.sequence);
+      if (position.shared) {
+        waitForShared(*position.shared, position.number);
+      } else {
+        waitFor(*position.stream, position.sequence);
+      }
     }
     return checkDevice(event.device);
   });

@@ -9,6 +9,7 @@
 #include "csrc/reference/device.h"
 #include "csrc/reference/queue.h"
 #include "csrc/reference/regions.h"
+#include "csrc/reference/shared.h"
 #include "csrc/reference/status.h"
 #include "csrc/reference/stream.h"
 #include "csrc/reference/tables.h"
@@ -42,6 +43,7 @@ flagos_hal_status takeCapacity(Device& device, uint64_t size, uint64_t asked) {
 const char* describe(const Region& region) noexcept {
   switch (region.origin) {
     case Origin::Device:
+    case Origin::Imported:
       return "device memory";
     case Origin::Pinned:
       return "pinned memory";
@@ -49,6 +51,11 @@ const char* describe(const Region& region) noexcept {
       return "a registered range";
   }
   return "memory";
+}
+
+flagos_hal_status mapDeviceBlock(uint64_t size, Block* block) {
+  if (ipcWanted()) return mapSharedBlock(size, fault_mode, block);
+  return fault_mode ? mapFaultingBlock(size, block) : mapBlock(size, block);
 }
 
 // Finds one side of a transfer. The map's mutex is held, shared.
@@ -61,11 +68,11 @@ flagos_hal_status findSide(const char* what, const void* pointer, int32_t device
   if (device == kHost) {
     if (!region) return kOk;  // pageable memory
     FLAGOS_HAL_REQUIRE(
-        region->origin != Origin::Device || !fault_mode, INVALID_ARGUMENT,
+        !isDeviceMemory(*region) || !fault_mode, INVALID_ARGUMENT,
         "the %s %p is given as host memory, but is memory of device %d, which the host cannot touch", what,
         pointer, region->device);
   } else {
-    FLAGOS_HAL_REQUIRE(region && region->origin == Origin::Device && !region->releasing, INVALID_HANDLE,
+    FLAGOS_HAL_REQUIRE(region && isDeviceMemory(*region) && !region->releasing, INVALID_HANDLE,
                        "the %s %p is not device memory of this library", what, pointer);
     FLAGOS_HAL_REQUIRE(region->device == device, INVALID_HANDLE,
                        "the %s %p is memory of device %d, not of device %d", what, pointer, region->device,
@@ -184,7 +191,7 @@ flagos_hal_status allocateOnDevice(int32_t device, uint64_t size, void** out_poi
   const uint64_t taken = roundToAlignment(size);
   FLAGOS_HAL_TRY(takeCapacity(owner, taken, size));
   Block block;
-  flagos_hal_status status = fault_mode ? mapFaultingBlock(size, &block) : mapBlock(size, &block);
+  flagos_hal_status status = mapDeviceBlock(size, &block);
   if (status == kOk) status = addRegion(block, size, device, Origin::Device);
   if (status != kOk) {
     owner.used.fetch_sub(taken, std::memory_order_acq_rel);
@@ -330,7 +337,7 @@ flagos_hal_status pointerInfo(const void* pointer, flagos_hal_pointer_info* out_
     {
       std::shared_lock<std::shared_mutex> lock(regionMap().mutex);
       if (const Region* region = regionMap().find(reinterpret_cast<uintptr_t>(pointer))) {
-        info.kind = region->origin == Origin::Device ? FLAGOS_HAL_MEMORY_DEVICE : FLAGOS_HAL_MEMORY_PINNED;
+        info.kind = isDeviceMemory(*region) ? FLAGOS_HAL_MEMORY_DEVICE : FLAGOS_HAL_MEMORY_PINNED;
         info.device = region->device;
         info.base = reinterpret_cast<void*>(region->base);
         info.size = region->size;

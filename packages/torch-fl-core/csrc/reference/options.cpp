@@ -61,7 +61,14 @@ bool parseBytes(const std::string& text, uint64_t* bytes) {
   return true;
 }
 
+constexpr const char* kTruthValues = "it must be 1, true, yes or on; or 0, false, no or off";
+
 }  // namespace
+
+bool readIpcOption(bool* wanted) {
+  std::string value;
+  return !read("FLAGOS_REFERENCE_IPC", &value) || parseTruth(value, wanted);
+}
 
 flagos_hal_status readOptions(Options* options) {
   constexpr uint64_t kMaxMemory = uint64_t{1} << 46;
@@ -83,9 +90,13 @@ flagos_hal_status readOptions(Options* options) {
   }
   if (read("FLAGOS_REFERENCE_MEMORY_FAULT", &value)) {
     if (!parseTruth(value, &options->memory_fault)) {
-      return refuse("FLAGOS_REFERENCE_MEMORY_FAULT", value,
-                    "it must be 1, true, yes or on; or 0, false, no or off");
+      return refuse("FLAGOS_REFERENCE_MEMORY_FAULT", value, kTruthValues);
     }
+  }
+  bool ipc = false;
+  if (!readIpcOption(&ipc)) {
+    read("FLAGOS_REFERENCE_IPC", &value);
+    return refuse("FLAGOS_REFERENCE_IPC", value, kTruthValues);
   }
   if (read("FLAGOS_REFERENCE_FAIL", &value)) {
     if (!parseFailures(value, &options->faults, &problem)) {

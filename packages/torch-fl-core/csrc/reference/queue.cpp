@@ -102,6 +102,17 @@ class Executor {
     }
   }
 
+  void execute(SharedWaitWork& work) {
+    turn_.leave();
+    sleepMicroseconds(task_->latency_us);
+    waitForShared(work.event->event(), work.number);
+  }
+
+  void execute(SharedReachWork& work) {
+    sleepMicroseconds(task_->latency_us);
+    reachShared(work.event->event(), work.number);
+  }
+
   void execute(ReleaseWork& work) {
     sleepMicroseconds(task_->latency_us);
     const flagos_hal_status status = releaseFromDevice(stream_.device, work.pointer, true);

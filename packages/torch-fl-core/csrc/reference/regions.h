@@ -13,6 +13,7 @@ namespace flagos::reference {
 
 enum class Origin : uint8_t {
   Device,      // memory.allocate
+  Imported,    // ipc.import_memory
   Pinned,      // host.allocate
   Registered,  // host.register_range
 };
@@ -26,6 +27,10 @@ struct Region {
   std::atomic<int32_t> holds{0};  // transfers queued or running; taken under the map's mutex (shared will do)
   Block block;                    // what to give back to the system
 };
+
+inline bool isDeviceMemory(const Region& region) noexcept {
+  return region.origin == Origin::Device || region.origin == Origin::Imported;
+}
 
 struct RegionMap {
   std::shared_mutex mutex;  // guards what follows

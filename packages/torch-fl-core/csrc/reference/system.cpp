@@ -4,6 +4,7 @@
 #include "csrc/reference/graph.h"
 #include "csrc/reference/memory.h"
 #include "csrc/reference/options.h"
+#include "csrc/reference/shared.h"
 #include "csrc/reference/stream.h"
 #include "csrc/reference/tables.h"
 #include "csrc/reference/trace.h"
@@ -37,6 +38,7 @@ void closeAll() noexcept {
   closeGraphs();
   closeTrace();
   closeMemory();
+  closeShared();
   closeDevices();
 }
 
@@ -46,6 +48,7 @@ flagos_hal_status open() {
   const std::vector<int32_t> lost = options.faults.lost_devices;
   installFaults(std::move(options.faults));
   FLAGOS_HAL_TRY(inject(Function::system_init, -1));
+  FLAGOS_HAL_TRY(openShared());
   openTrace();
   openMemory(options.memory_fault);
   const flagos_hal_status status = openDevices(options.devices, options.memory);

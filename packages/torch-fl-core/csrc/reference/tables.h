@@ -12,6 +12,7 @@ extern const flagos_hal_stream_api kStreamApi;
 extern const flagos_hal_event_api kEventApi;
 extern const flagos_hal_host_api kHostApi;
 extern const flagos_hal_peer_api kPeerApi;
+extern const flagos_hal_ipc_api kIpcApi;
 extern const flagos_hal_graph_api kGraphApi;
 extern const flagos_hal_trace_api kTraceApi;
 extern const flagos_hal_async_alloc_api kAsyncAllocApi;

@@ -8,6 +8,7 @@
 
 #include "csrc/reference/faults.h"
 #include "csrc/reference/memory.h"
+#include "csrc/reference/shared.h"
 
 namespace flagos::reference {
 
@@ -37,12 +38,21 @@ struct CallbackWork {
   void (*function)(void* argument);
   void* argument;
 };
+struct SharedWaitWork {
+  std::shared_ptr<SharedEventPart> event;
+  uint32_t number;
+};
+struct SharedReachWork {
+  std::shared_ptr<SharedEventPart> event;
+  uint32_t number;
+};
 struct ReleaseWork {
   void* pointer;
 };
 
 struct Task {
-  std::variant<DeviceWork, WaitWork, StampWork, CallbackWork, ReleaseWork> work;
+  std::variant<DeviceWork, WaitWork, StampWork, CallbackWork, SharedWaitWork, SharedReachWork, ReleaseWork>
+      work;
   int64_t latency_us = 0;
   uint64_t correlation = 0;
 };

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Generic, TypeVar
 
 from torch_fl_base.spec import BackendError
@@ -20,7 +18,7 @@ T = TypeVar("T")
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-_SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
+_SIZE = r"(\d+)\s*([A-Za-z]*)"
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
 
@@ -28,21 +26,34 @@ class _Refused(ValueError):
     """A parser does not accept the text; the message is not shown."""
 
 
-@dataclass(frozen=True)
 class Variable(Generic[T]):
-    """One environment variable: what it is called, what it may hold, and how it is read."""
+    """One environment variable: what it is called, what it may hold, and how it is read.
 
-    name: str
-    kind: str
-    """The type in words, for the page."""
-    allowed: str
-    """What may be written, for the page and the error."""
-    default: T
-    shown_default: str
-    sentence: str
-    parse: Callable[[str], T]
-    reader: str = "core"
-    """Who reads it: core, or the reference library."""
+    Not a dataclass: making one takes a noticeable part of what core may add to `import torch`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        allowed: str,
+        default: T,
+        shown_default: str,
+        sentence: str,
+        parse: Callable[[str], T],
+        reader: str = "core",
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        """The type in words, for the page."""
+        self.allowed = allowed
+        """What may be written, for the page and the error."""
+        self.default = default
+        self.shown_default = shown_default
+        self.sentence = sentence
+        self.parse = parse
+        self.reader = reader
+        """Who reads it: core, or the reference library."""
 
     def read(self, environ: Mapping[str, str] | None = None) -> T:
         """Return the value in effect; unset and empty both mean the default, save where empty is a value.
@@ -70,7 +81,7 @@ def _truth(text: str) -> bool:
 
 
 def _size(text: str) -> int:
-    match = _SIZE.fullmatch(text)
+    match = re.fullmatch(_SIZE, text)
     if match is None or match[2].lower() not in _UNITS:
         raise _Refused(text)
     size = int(match[1]) * _UNITS[match[2].lower()]
@@ -255,6 +266,16 @@ REFERENCE_MEMORY_FAULT: Variable[bool] = Variable(
     _truth,
     "the reference library",
 )
+REFERENCE_IPC: Variable[bool] = Variable(
+    "FLAGOS_REFERENCE_IPC",
+    "truth value",
+    _TRUTH_TEXT,
+    False,
+    "0",
+    "Emulated device memory and events can be shared with other processes (the HAL's group ipc).",
+    _truth,
+    "the reference library",
+)
 
 VARIABLES: tuple[Variable[Any], ...] = (
     BACKENDS,
@@ -270,6 +291,7 @@ VARIABLES: tuple[Variable[Any], ...] = (
     REFERENCE_LATENCY,
     REFERENCE_FAIL,
     REFERENCE_MEMORY_FAULT,
+    REFERENCE_IPC,
 )
 
 
@@ -297,6 +319,8 @@ def in_effect(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 def unknown(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return set variables that begin with FLAGOS_ but are not declared, each with the nearest declared name
     or ""."""
+    from difflib import get_close_matches
+
     declared = [variable.name for variable in VARIABLES]
     found = {}
     for name in sorted(os.environ if environ is None else environ):
