@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import torch_fl_base
 from torch_fl_base._hal_header import header, include_dir
 from torch_fl_base.spec import BackendError
 from torch_fl_base.testing.hal import Exemption, Quirks, main, run
@@ -104,6 +105,7 @@ def test_table_of_requirements_notices_changes(tmp_path: Path) -> None:
 
 
 @needs_compiler
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", ["SYNCHRONOUS", "ASYNC"])
 def test_minimal_library_conforms(tmp_path: Path, streams: str) -> None:
     report = run(build(tmp_path, streams))
@@ -114,6 +116,17 @@ def test_minimal_library_conforms(tmp_path: Path, streams: str) -> None:
     assert [reason for reason in reasons if not reason.startswith(missing)] == []
     assert report.description["groups"] == []
     assert len(report.description["devices"]) == 2
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_minimal_library_conforms_through_the_validating_layer(tmp_path: Path) -> None:
+    library = Path(str(torch_fl_base.__file__)).with_name("lib") / "libflagos_hal_layers.so"
+    if not library.is_file():
+        pytest.skip(f"{library} is not built")
+    report = run(build(tmp_path, "ASYNC"), layers=library)
+    assert report.ok, report.to_text()
+    assert report.counts()["passed"] > 250
 
 
 @needs_compiler

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from torch_fl_base._hal import Hal, HalLoadError, negotiate, query_prototype
+from torch_fl_base._hal import Hal, HalLoadError, load, negotiate, query_prototype
 
 VALIDATE, QUIET = 1 << 0, 1 << 3
 
@@ -26,4 +26,7 @@ def open_with_layers(layers: str, name: str, path: str, *, flags: int = VALIDATE
         out[0] = address
         return 0
 
-    return negotiate(name, path, query_prototype()(query))
+    layered = negotiate(name, path, query_prototype()(query))
+    # The layers fill what a library lacks with stubs; what it has itself, only it can say.
+    layered.has = load(name, path).has  # type: ignore[method-assign]
+    return layered
