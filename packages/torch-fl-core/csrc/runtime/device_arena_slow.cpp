@@ -169,7 +169,9 @@ void DeviceArena::failAllocation(size_t bytes, const Ladder& ladder, const Conte
 
   std::ostringstream message;
   message << "flagos: out of memory on flagos:" << int(device_.index) << " (backend '" << device_.backend->request.name
-          << "'). Asked for " << bytesInWords(bytes) << "; ";
+          << "'). Asked for " << bytesInWords(bytes);
+  if (known && bytes > device_total) message << ", more than the device has";
+  message << "; ";
   if (known) {
     message << bytesInWords(device_free) << " of the device's " << bytesInWords(device_total) << " are free. ";
   } else {

@@ -63,7 +63,7 @@ bool PendingEvents::tryRecord(Token token, c10::Stream stream, std::exception_pt
     }
     keepEvent(device.index, event);
   }
-  if (error != nullptr && !*error) *error = failure(device, status, "record an event for memory in use on another stream");
+  if (error != nullptr) *error = failure(device, status, "record an event for memory in use on another stream");
   return false;
 }
 
@@ -99,16 +99,18 @@ void PendingEvents::recordAgain(Mode mode, Result& result) {
     again.swap(unrecorded_);
   }
   for (const Unrecorded& entry : again) {
+    std::exception_ptr error;
     try {
-      if (tryRecord(entry.token, entry.stream, &result.error)) continue;
+      if (tryRecord(entry.token, entry.stream, &error)) continue;
       if (mode == Mode::Wait && waitForStream(entry.stream)) {
         size_.fetch_sub(1, std::memory_order_relaxed);
         result.finished.push_back(entry.token);
         continue;
       }
     } catch (...) {
-      if (!result.error) result.error = std::current_exception();
+      error = std::current_exception();
     }
+    if (!result.error) result.error = error;
     std::lock_guard<std::mutex> lock(mutex_);
     unrecorded_.push_back(entry);
   }
