@@ -6,6 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch  # noqa: F401  (in sys.modules, as it is when torch calls the autoload)
 
 from torch_fl_base import BackendError, autoload
 from torch_fl_base.autoload import TorchFacts

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from torch_fl_base.spec import BackendError
 
 FILE = Path(__file__).parent / "_build.json"
 
 
-@dataclass(frozen=True)
-class BuildInfo:
+class BuildInfo(NamedTuple):
     """Versions fixed at build time."""
 
     torch: str

@@ -14,10 +14,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch_fl_base import _env, _native
+from torch_fl_base import _entries, _env, _native
 from torch_fl_base.spec import BackendError
 
 GROUP = "torch.backends"
@@ -26,16 +25,14 @@ DEVICE = "flagos"
 _UNCLAIMED = "privateuseone"
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """Whether the device is claimed at `import torch`, and why."""
 
     claim: bool
     reason: str
 
 
-@dataclass(frozen=True)
-class TorchFacts:
+class TorchFacts(NamedTuple):
     """What this torch was built for, known without asking a driver."""
 
     version: str
@@ -47,8 +44,7 @@ class TorchFacts:
     """Name of the device that holds PrivateUse1."""
 
 
-@dataclass(frozen=True)
-class _Own:
+class _Own(NamedTuple):
     """One kind of accelerator that torch itself can be built for, and the cheap signs of its hardware."""
 
     kind: str
@@ -73,7 +69,7 @@ _OWN = (
 
 # Local version labels of the builds that PyTorch itself publishes. Any other label on a build "for CUDA" may
 # be a chip vendor's torch, whose devices have other nodes.
-_STOCK_LABEL = re.compile(r"|cpu|cu\d+|rocm[\d.]+|xpu")
+_STOCK_LABEL = r"|cpu|cu\d+|rocm[\d.]+|xpu"
 
 
 def decide(
@@ -109,7 +105,7 @@ def decide(
             continue
         hidden = _hiding(own, environ)
         sign = next((node for node in own.nodes if exists(node)), None)
-        if sign is None and not _STOCK_LABEL.fullmatch(facts.version.partition("+")[2]):
+        if sign is None and not re.fullmatch(_STOCK_LABEL, facts.version.partition("+")[2]):
             sign = next((node for node in (probe_paths or _probe_paths)() if exists(node)), None)
         if sign is not None and hidden is None:
             return Decision(False, f"torch was built for {own.kind} {version} and {sign} exists")
@@ -126,16 +122,9 @@ def _hiding(own: _Own, environ: Mapping[str, str] | None) -> str | None:
 
 
 def other_plugins() -> list[str]:
-    """Return the other packages whose `torch.backends` entry torch calls, as "name (module)"."""
-    from importlib.metadata import entry_points
-
-    return sorted(
-        {
-            f"{entry.name}: {entry.value}"
-            for entry in entry_points(group=GROUP)
-            if not entry.value.startswith(OURS)
-        }
-    )
+    """Return the other packages whose `torch.backends` entry torch calls, as "name: module:function"."""
+    entries = _entries.of_group(GROUP)
+    return sorted({f"{entry.name}: {entry.value}" for entry in entries if not entry.value.startswith(OURS)})
 
 
 def _probe_paths() -> list[str]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
+from dataclasses import replace
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from torch_fl_base import _env, reference
+from torch_fl_base import _entries, _env, reference
 from torch_fl_base._build import BuildInfo, build_info
 from torch_fl_base.spec import ENTRY_POINT_GROUP, BackendError, BackendSpec
 
@@ -37,8 +36,7 @@ class State(str, Enum):
         return self.value
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One candidate backend: an installed one, or one more instance of it that FLAGOS_BACKENDS asks for."""
 
     name: str
@@ -75,11 +73,11 @@ class Record:
             "emulated": self.emulated,
         }
         data.update(first_device=self.first_device, device_count=self.device_count)
-        spec = asdict(self.spec) if self.spec else {}
-        data["package"] = spec.get("distribution")
-        data["version"] = spec.get("version")
-        data["library"] = str(self.spec.library) if self.spec else None
-        data["built_for_abi"] = ".".join(map(str, self.spec.built_for_abi)) if self.spec else None
+        spec = self.spec
+        data["package"] = spec.distribution if spec else None
+        data["version"] = spec.version if spec else None
+        data["library"] = str(spec.library) if spec else None
+        data["built_for_abi"] = ".".join(map(str, spec.built_for_abi)) if spec else None
         return data
 
 
@@ -98,13 +96,6 @@ class EntryPointLike(Protocol):
         """Import and return the function."""
 
 
-def installed_entries() -> list[EntryPointLike]:
-    """Return the entry points of the group, by name; reads metadata only."""
-    from importlib.metadata import entry_points
-
-    return sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: (entry.name, entry.value))
-
-
 def discover(
     environ: Mapping[str, str] | None = None,
     entries: Iterable[EntryPointLike] | None = None,
@@ -120,14 +111,14 @@ def discover(
         installed.
     """
     named = _env.BACKENDS.read(environ)
-    candidates = _candidates(installed_entries() if entries is None else list(entries))
+    candidates = _candidates(list(_entries.of_group(ENTRY_POINT_GROUP) if entries is None else entries))
     if named is None:
         return [_judge(record, exists) for record in candidates]
     chosen = _chosen(named, candidates)
     used = {record.spec.name for record in chosen if record.spec}
     value = ",".join(named)
     rest = [
-        replace(record, state=State.DISABLED, reason=f"FLAGOS_BACKENDS={value} does not name it")
+        record._replace(state=State.DISABLED, reason=f"FLAGOS_BACKENDS={value} does not name it")
         if record.state is State.WAITING
         else record
         for record in candidates
@@ -181,6 +172,8 @@ def _chosen(named: tuple[str, ...], candidates: list[Record]) -> list[Record]:
     for record in candidates:
         for alias in record.spec.aliases if record.spec else ():
             by_name.setdefault(alias, record)
+    from difflib import get_close_matches
+
     chosen: list[Record] = []
     opened: set[str] = set()
     problems: list[str] = []
@@ -196,7 +189,7 @@ def _chosen(named: tuple[str, ...], candidates: list[Record]) -> list[Record]:
         if any(record.name == full for record in chosen):
             problems.append(f"{full!r} is named twice; a second instance is written {found.name}:<any name>.")
             continue
-        chosen.append(replace(found, name=full, emulated=False, private_copy=found.name in opened))
+        chosen.append(found._replace(name=full, emulated=False, private_copy=found.name in opened))
         opened.add(found.name)
     if problems:
         installed = ", ".join(sorted(record.name for record in candidates))
@@ -221,20 +214,20 @@ def _judge(record: Record, exists: Callable[[str], bool] | None) -> Record:
     if record.state is not State.WAITING or spec is None:
         return record
     if spec.unavailable_reason is not None:
-        return replace(record, state=State.UNAVAILABLE, reason=spec.unavailable_reason)
+        return record._replace(state=State.UNAVAILABLE, reason=spec.unavailable_reason)
     info = _build_info()
     abi = info.abi if info else ABI
     if spec.built_for_abi[0] != abi[0]:
         theirs, ours = ".".join(map(str, spec.built_for_abi)), ".".join(map(str, abi))
         reason = f"its library was built for HAL ABI {theirs}; this core speaks {ours}; install one for it"
-        return replace(record, state=State.ABI_REFUSED, reason=reason)
+        return record._replace(state=State.ABI_REFUSED, reason=reason)
     if not spec.library.is_file():
         reason = f"its library {spec.library} does not exist: reinstall {spec.distribution or 'its package'}"
-        return replace(record, state=State.FAILED, reason=reason)
+        return record._replace(state=State.FAILED, reason=reason)
     if exists is not None and spec.probe_paths and not any(map(exists, spec.probe_paths)):
         nodes = ", ".join(spec.probe_paths)
         reason = f"none of {nodes} exists; FLAGOS_BACKENDS={record.name} opens it nevertheless"
-        return replace(record, state=State.NO_DEVICE, reason=reason)
+        return record._replace(state=State.NO_DEVICE, reason=reason)
     return record
 
 
@@ -245,8 +238,7 @@ def merge(records: list[Record], native: list[dict[str, Any]]) -> list[Record]:
     for record in records:
         entry = reached.get(record.name)
         if record.state is State.WAITING and entry is not None and entry["state"] != State.WAITING.value:
-            record = replace(
-                record,
+            record = record._replace(
                 state=State(entry["state"]),
                 reason=entry["reason"],
                 first_device=entry["first_device"],

@@ -14,7 +14,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -200,14 +200,14 @@ def _look_at_backends(diagnosis: Diagnosis, environ: Mapping[str, str], prober: 
         )
         devices = seen.get("devices", [])
         if seen:
-            record = replace(record, state=State(seen["state"]), reason=seen["reason"])
+            record = record._replace(state=State(seen["state"]), reason=seen["reason"])
         joins = record.state is State.SELECTED and not (record.emulated and usable)
         if record.state is State.SELECTED and not joins:
             reason = f"works; joins only where nothing else has a device, or by FLAGOS_BACKENDS={record.name}"
-            record = replace(record, state=State.DISABLED, reason=reason)
+            record = record._replace(state=State.DISABLED, reason=reason)
         if joins:
             usable = True
-            record = replace(record, first_device=first, device_count=len(devices))
+            record = record._replace(first_device=first, device_count=len(devices))
             first += len(devices)
         diagnosis.backends.append({**record.as_dict(), "devices": devices, "library_says": _said(seen)})
         diagnosis.problems += _problem_of(record, named)

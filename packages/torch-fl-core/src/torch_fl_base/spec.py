@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 ENTRY_POINT_GROUP = "torch_fl.backends"
 """Each entry is a function without arguments that returns a BackendSpec and imports nothing heavy."""
-
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class BackendError(RuntimeError):
@@ -47,7 +44,7 @@ class BackendSpec:
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.aliases):
-            if not _NAME.fullmatch(name):
+            if not (name.isascii() and name.isidentifier() and name[0].isalpha() and name.islower()):
                 raise BackendError(
                     f"flagos: {name!r} is no backend name: lower-case letters, digits and '_', a letter first"
                 )

@@ -4,6 +4,8 @@ Everything here can be called before the first use of a device, and opens one on
 torch.cuda has and this lacks is listed, each with its reason, in tests/python/test_device_module.py.
 """
 
+from typing import Any
+
 from torch import OutOfMemoryError
 
 from torch_fl_base.spec import BackendError
@@ -43,7 +45,6 @@ from ._device import (
 )
 from ._legacy import storage_types as _storage_types
 from ._legacy import tensor_types as _tensor_types
-from ._properties import DeviceProperties
 from .memory import (
     caching_allocator_alloc,
     caching_allocator_delete,
@@ -107,12 +108,21 @@ from .streams import (
     _set_stream_by_id as _set_stream_by_id,
 )
 
+
+def __getattr__(name: str) -> Any:
+    """Import what is seldom needed, when it is."""
+    if name == "DeviceProperties":
+        from ._properties import DeviceProperties
+
+        return DeviceProperties
+    raise AttributeError(f"module 'torch.flagos' has no attribute {name!r}")
+
+
 has_half = True
 """float16 can be used on every device, by whichever source; the name is torch.cuda's."""
 
 __all__ = [
     "BackendError",
-    "DeviceProperties",
     "Event",
     "ExternalStream",
     "OutOfMemoryError",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from ._lazy import DEVICE, DeviceLike, index_of, native, valid_index
-from ._properties import DeviceProperties, from_native
+
+if TYPE_CHECKING:
+    from ._properties import DeviceProperties
 
 
 def is_available() -> bool:
@@ -109,6 +113,8 @@ def synchronize(device: DeviceLike = None) -> None:
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
     """Return what the backend tells of a device; what it does not tell is None."""
+    from ._properties import from_native
+
     return from_native(native.devices.properties(valid_index(device)))
 
 

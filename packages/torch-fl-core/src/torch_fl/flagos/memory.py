@@ -7,7 +7,6 @@ Before the first use of a device all of it answers too: the numbers are then emp
 from __future__ import annotations
 
 import contextlib
-import pickle
 import sys
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -287,5 +286,7 @@ def _snapshot(device: DeviceLike = None) -> dict[str, Any]:
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:
     """Write _snapshot to a pickle file, to be shown by PyTorch's memory viewer."""
+    import pickle
+
     with open(filename, "wb") as file:
         pickle.dump(_snapshot(), file)
