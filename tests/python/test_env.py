@@ -22,13 +22,18 @@ GOOD = [
     (_env.LOG, "info", (("", "info"),)),
     (_env.LOG, "memory=debug,warning", (("memory", "debug"), ("", "warning"))),
     (_env.ALLOCATOR, "Direct", "direct"),
-    (_env.PINNED_ALLOCATOR, "caching", "caching"),
-    (_env.COMPANION, "off", "off"),
     (_env.REFERENCE_DEVICES, "64", 64),
     (_env.REFERENCE_MEMORY, "12345", 12345),
     (_env.REFERENCE_MEMORY, "3 MiB", 3 << 20),
     (_env.REFERENCE_MEMORY, "4GiB", 4 << 30),
     (_env.REFERENCE_FAIL, "memory.allocate:3,stream.create", "memory.allocate:3,stream.create"),
+    (
+        _env.REFERENCE_FAIL,
+        "work.copy:2+=DEVICE_LOST, device.lost:1",
+        "work.copy:2+=DEVICE_LOST, device.lost:1",
+    ),
+    (_env.REFERENCE_LATENCY, "copy:500,stream.query:20", "copy:500,stream.query:20"),
+    (_env.REFERENCE_IPC, "1", True),
     (_env.REFERENCE_MEMORY_FAULT, "on", True),
 ]
 
@@ -41,8 +46,6 @@ BAD = [
     (_env.LOG, "loud"),
     (_env.LOG, "memory=loud"),
     (_env.ALLOCATOR, "fast"),
-    (_env.PINNED_ALLOCATOR, "none"),
-    (_env.COMPANION, "on"),
     (_env.REFERENCE_DEVICES, "-1"),
     (_env.REFERENCE_DEVICES, "65"),
     (_env.REFERENCE_DEVICES, "1.5"),
@@ -51,6 +54,9 @@ BAD = [
     (_env.REFERENCE_MEMORY, "99999999999TiB"),
     (_env.REFERENCE_FAIL, "allocate"),
     (_env.REFERENCE_FAIL, "memory.allocate:x"),
+    (_env.REFERENCE_LATENCY, "copy"),
+    (_env.REFERENCE_LATENCY, "copy:5ms"),
+    (_env.REFERENCE_MEMORY, "65TiB"),
     (_env.REFERENCE_MEMORY_FAULT, "oui"),
 ]
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-_SIZE = r"(\d+)\s*([A-Za-z]*)"
+_SIZE = r"(\d{1,18}) *([A-Za-z]*)"
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
 
@@ -80,14 +80,17 @@ def _truth(text: str) -> bool:
     raise _Refused(text)
 
 
-def _size(text: str) -> int:
-    match = re.fullmatch(_SIZE, text)
-    if match is None or match[2].lower() not in _UNITS:
-        raise _Refused(text)
-    size = int(match[1]) * _UNITS[match[2].lower()]
-    if not 0 < size < 1 << 63:
-        raise _Refused(text)
-    return size
+def _size(most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        match = re.fullmatch(_SIZE, text)
+        if match is None or match[2].lower() not in _UNITS:
+            raise _Refused(text)
+        size = int(match[1]) * _UNITS[match[2].lower()]
+        if not 0 < size <= most:
+            raise _Refused(text)
+        return size
+
+    return parse
 
 
 def _integer(least: int, most: int) -> Callable[[str], int]:
@@ -108,9 +111,9 @@ def _choice(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-def _matching(pattern: str) -> Callable[[str], str]:
+def _list_of(pattern: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
-        if not re.fullmatch(pattern, text):
+        if not all(re.fullmatch(pattern, part.strip()) for part in text.split(",")):
             raise _Refused(text)
         return text
 
@@ -142,6 +145,7 @@ def _levels(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(levels)
 
 
+_REFERENCE = "the reference library"
 _TRUTH_TEXT = "1, true, yes, on; 0, false, no, off"
 
 BACKENDS: Variable[tuple[str, ...] | None] = Variable(
@@ -198,24 +202,6 @@ ALLOCATOR: Variable[str] = Variable(
     "`direct` asks the backend for every block of device memory, to find faults that a cache hides.",
     _choice("caching", "direct"),
 )
-PINNED_ALLOCATOR: Variable[str] = Variable(
-    "FLAGOS_PINNED_ALLOCATOR",
-    "choice",
-    "caching, direct",
-    "caching",
-    "caching",
-    "The same for pinned host memory.",
-    _choice("caching", "direct"),
-)
-COMPANION: Variable[str] = Variable(
-    "FLAGOS_COMPANION",
-    "choice",
-    "auto, off",
-    "auto",
-    "auto",
-    "`off` never shares memory, streams and generator with another device type of torch for the same chips.",
-    _choice("auto", "off"),
-)
 REFERENCE_DEVICES: Variable[int] = Variable(
     "FLAGOS_REFERENCE_DEVICES",
     "integer",
@@ -224,37 +210,17 @@ REFERENCE_DEVICES: Variable[int] = Variable(
     "2",
     "Number of devices that the reference backend emulates.",
     _integer(0, 64),
-    "the reference library",
+    _REFERENCE,
 )
 REFERENCE_MEMORY: Variable[int] = Variable(
     "FLAGOS_REFERENCE_MEMORY",
     "size",
-    "bytes, or a whole number with KiB, MiB, GiB or TiB",
+    "bytes, or a whole number with KiB, MiB, GiB or TiB; at most 64TiB",
     4 << 30,
     "4GiB",
     "Memory of each emulated device; asking for more is an out-of-memory error.",
-    _size,
-    "the reference library",
-)
-REFERENCE_LATENCY: Variable[str] = Variable(
-    "FLAGOS_REFERENCE_LATENCY",
-    "durations",
-    "see the reference backend's page",
-    "",
-    "none",
-    "Time that emulated work takes longer, to make missing synchronisation visible.",
-    _matching(r"[\x21-\x7e ]+"),
-    "the reference library",
-)
-REFERENCE_FAIL: Variable[str] = Variable(
-    "FLAGOS_REFERENCE_FAIL",
-    "faults to inject",
-    "`<group>.<function>[:<nth call>[+]][=<STATUS>]`, comma-separated; for instance memory.allocate:3",
-    "",
-    "none",
-    "Functions of the reference backend that fail, at every call or at the nth.",
-    _matching(r"[a-z_]+\.[a-z_]+(:\d+\+?)?(=[A-Z_]+)?(,[a-z_]+\.[a-z_]+(:\d+\+?)?(=[A-Z_]+)?)*"),
-    "the reference library",
+    _size(64 << 40),
+    _REFERENCE,
 )
 REFERENCE_MEMORY_FAULT: Variable[bool] = Variable(
     "FLAGOS_REFERENCE_MEMORY_FAULT",
@@ -264,7 +230,7 @@ REFERENCE_MEMORY_FAULT: Variable[bool] = Variable(
     "0",
     "Emulated device memory faults when the host touches it, as on a chip with its own memory.",
     _truth,
-    "the reference library",
+    _REFERENCE,
 )
 REFERENCE_IPC: Variable[bool] = Variable(
     "FLAGOS_REFERENCE_IPC",
@@ -272,26 +238,45 @@ REFERENCE_IPC: Variable[bool] = Variable(
     _TRUTH_TEXT,
     False,
     "0",
-    "Emulated device memory and events can be shared with other processes (the HAL's group ipc).",
+    "Emulated device memory and events can be shared with other processes.",
     _truth,
-    "the reference library",
+    _REFERENCE,
+)
+REFERENCE_FAIL: Variable[str] = Variable(
+    "FLAGOS_REFERENCE_FAIL",
+    "faults to inject",
+    "`<group>.<function>`, `work.copy`, `work.fill`, each with `:<nth call>`, `:<nth>+` or nothing (every call) "
+    "and with `=<STATUS>` or nothing; `device.lost:<index>`; comma-separated",
+    "",
+    "none",
+    "What fails: memory.allocate:3 makes the third allocation fail.",
+    _list_of(r"[a-z_]+\.[a-z_]+(:\d{1,18}\+?)?(=[A-Z_]+)?"),
+    _REFERENCE,
+)
+REFERENCE_LATENCY: Variable[str] = Variable(
+    "FLAGOS_REFERENCE_LATENCY",
+    "delays to inject",
+    "`<target>:<microseconds>`, comma-separated; targets: copy, fill, event, callback, `<group>.<function>`",
+    "",
+    "none",
+    "Time that emulated work or calls take longer, to make missing synchronisation visible.",
+    _list_of(r"[a-z_]+(\.[a-z_]+)?:\d{1,18}"),
+    _REFERENCE,
 )
 
 VARIABLES: tuple[Variable[Any], ...] = (
     BACKENDS,
     AUTOLOAD,
-    COMPANION,
     ALLOCATOR,
-    PINNED_ALLOCATOR,
     LOG,
     HAL_VALIDATE,
     HAL_TRACE,
     REFERENCE_DEVICES,
     REFERENCE_MEMORY,
-    REFERENCE_LATENCY,
-    REFERENCE_FAIL,
     REFERENCE_MEMORY_FAULT,
     REFERENCE_IPC,
+    REFERENCE_FAIL,
+    REFERENCE_LATENCY,
 )
 
 
@@ -337,9 +322,6 @@ def runtime_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]
     problems = check(environ)
     if problems:
         raise BackendError("\n".join(problems))
-    settings = {
-        variable.name: str(variable.read(environ))
-        for variable in (HAL_TRACE, ALLOCATOR, PINNED_ALLOCATOR, COMPANION)
-    }
+    settings = {variable.name: str(variable.read(environ)) for variable in (HAL_TRACE, ALLOCATOR)}
     settings[HAL_VALIDATE.name] = "1" if HAL_VALIDATE.read(environ) else "0"
     return settings
