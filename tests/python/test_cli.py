@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import sys
+import sysconfig
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +117,76 @@ def test_command_runs_as_a_program(run_module: Any) -> None:
     done = run_module("torch_fl_base.cli", "preflight", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["passed"] is True
+
+
+HERE = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+MACHINE = sysconfig.get_platform().rpartition("-")[2]
+
+
+def make_wheel(
+    folder: Path,
+    name: str,
+    requires: str = "",
+    record: dict[str, Any] | None = None,
+    module: str = "torch_fl_alpha",
+) -> Path:
+    """Write a wheel that has nothing but its metadata."""
+    path = folder / name
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(
+            "x.dist-info/METADATA", f"Metadata-Version: 2.4\nName: x\nVersion: 1\nRequires-Dist: {requires}\n"
+        )
+        if record is not None:
+            wheel.writestr("torch_fl_alpha/compatibility.json", json.dumps(record))
+    return path
+
+
+CORE = f"a-1-{HERE}-{HERE}-linux_{MACHINE}.whl"
+RECORD = {"package": "torch-fl-alpha", "version": "0.1", "hal_abi": [1, 3], "library": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "requires", "record", "failed", "words"),
+    [
+        (f"a-1-{HERE}-{HERE}-linux_{MACHINE}.whl", "torch==TORCH.*", None, [], "it needs torch"),
+        (
+            f"a-1-{HERE}-{HERE}-linux_{MACHINE}.whl",
+            "torch==1.0.*",
+            None,
+            ["torch"],
+            'pip install "torch-fl-core==',
+        ),
+        (f"a-1-cp27-cp27-linux_{MACHINE}.whl", "torch==TORCH.*", None, ["tags"], f"here: {HERE}"),
+        ("a-1-py3-none-manylinux_2_28_riscv128.whl", "", RECORD, ["tags"], MACHINE),
+        ("a-1-py3-none-any.whl", "torch-fl-core>=2.10", RECORD, [], "HAL ABI 1.3"),
+        ("a-1-py3-none-any.whl", "", {**RECORD, "hal_abi": [2, 0]}, ["library"], "HAL ABI 2.0, this core 1."),
+        ("a-1-py3-none-any.whl", "", {**RECORD, "library": False}, ["library"], "brings no HAL library yet"),
+        ("a-1-py3-none-any.whl", "numpy", None, [""], "is no wheel of torch-fl"),
+    ],
+)
+def test_preflight_reads_a_wheel(
+    name: str,
+    requires: str,
+    record: dict[str, Any] | None,
+    failed: list[str],
+    words: str,
+    tmp_path: Path,
+    command: Any,
+) -> None:
+    torch_minor = ".".join(importlib.metadata.version("torch").split(".")[:2])
+    wheel = make_wheel(tmp_path, name, requires.replace("TORCH", torch_minor), record)
+    done = command("preflight", "--json", str(wheel))
+    data = json.loads(done.output)
+    assert [check["name"].partition(": ")[2] for check in data["checks"] if not check["passed"]] == failed
+    assert done.exit_code == bool(failed)
+    assert words in done.output.replace('\\"', '"')
+
+
+@pytest.mark.parametrize("content", [b"no zip", None])
+def test_preflight_of_what_is_no_wheel_says_so(content: bytes | None, tmp_path: Path, command: Any) -> None:
+    file = tmp_path / "a-1-py3-none-any.whl"
+    if content is not None:
+        file.write_bytes(content)
+    done = command("preflight", str(file))
+    assert done.exit_code == 1
+    assert "is no wheel of torch-fl" in done.output

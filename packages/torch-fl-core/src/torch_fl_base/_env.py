@@ -245,7 +245,7 @@ REFERENCE_IPC: Variable[bool] = Variable(
 REFERENCE_FAIL: Variable[str] = Variable(
     "FLAGOS_REFERENCE_FAIL",
     "faults to inject",
-    "`<group>.<function>`, `work.copy`, `work.fill`, each with `:<nth call>`, `:<nth>+` or nothing (every call) "
+    "`<group>.<function>`, `work.copy`, `work.fill`, each with `:<nth>`, `:<nth>+` or nothing (every call) "
     "and with `=<STATUS>` or nothing; `device.lost:<index>`; comma-separated",
     "",
     "none",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -82,16 +84,25 @@ def _print_diagnosis(console: Console, diagnosis: _doctor.Diagnosis) -> None:
 
 @app.command("preflight")
 def preflight_command(
+    wheels: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Wheels to look at, not installed; none: this environment."),
+    ] = None,
     backend: _BACKEND = None,
     devices: Annotated[int, typer.Option("--devices", "-n", min=1, help="Devices that must be there.")] = 1,
     as_json: _JSON = False,
 ) -> None:
     """Check that a job can start here: torch fits core, the backends open, there are enough devices. Exit
     status 1: no."""
-    checks = _preflight.check(backend=backend, devices=devices)
+    if wheels:
+        from torch_fl_base._wheels import check_wheel
+
+        checks = [check for wheel in wheels for check in check_wheel(wheel)]
+    else:
+        checks = _preflight.check(backend=backend, devices=devices)
     passed = all(check.passed for check in checks)
     if as_json:
-        print(json.dumps({"passed": passed, "checks": [vars(check) for check in checks]}, indent=2))
+        print(json.dumps({"passed": passed, "checks": [asdict(check) for check in checks]}, indent=2))
     else:
         console = Console()
         for check in checks:

@@ -207,6 +207,12 @@ def _build_info() -> BuildInfo | None:
         return None
 
 
+def core_abi() -> tuple[int, int]:
+    """Return the HAL ABI that this core speaks."""
+    info = _build_info()
+    return info.abi if info else ABI
+
+
 def _judge(record: Record, exists: Callable[[str], bool] | None) -> Record:
     """Decide what can be decided without opening the library. Without `exists` device nodes are not asked
     for."""
@@ -215,8 +221,7 @@ def _judge(record: Record, exists: Callable[[str], bool] | None) -> Record:
         return record
     if spec.unavailable_reason is not None:
         return record._replace(state=State.UNAVAILABLE, reason=spec.unavailable_reason)
-    info = _build_info()
-    abi = info.abi if info else ABI
+    abi = core_abi()
     if spec.built_for_abi[0] != abi[0]:
         theirs, ours = ".".join(map(str, spec.built_for_abi)), ".".join(map(str, abi))
         reason = f"its library was built for HAL ABI {theirs}; this core speaks {ours}; install one for it"
