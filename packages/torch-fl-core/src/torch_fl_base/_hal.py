@@ -244,8 +244,7 @@ def _describe(value: Any) -> str:
     return repr(value) if isinstance(value, (int, float, type(None))) else type(value).__name__
 
 
-# ------------------------------------------------------------------------------------------------ loading
-# ----
+# --- loading --------------------------------------------------------------------------------------------
 
 
 def load(name: str, path: str | os.PathLike[str], *, private_copy: bool = False) -> Hal:

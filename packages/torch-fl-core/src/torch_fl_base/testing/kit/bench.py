@@ -61,8 +61,7 @@ class Bench:
         self._releases: list[Callable[[], None]] = []
         self._kept: list[Any] = []
 
-    # ---------------------------------------------------------------------------------------- what there is
-    # ----
+    # --- what there is ----------------------------------------------------------------------------------
 
     def capability(self, name: str) -> int:
         """Return a capability, 0 if the library does not know it, as core does."""
@@ -92,8 +91,7 @@ class Bench:
         self.requires_devices(1)
         return int(self.hal.device.count()) - 1
 
-    # -------------------------------------------------------------------------------------- taking things
-    # ----
+    # --- taking things ----------------------------------------------------------------------------------
 
     def later(self, release: Callable[[], None]) -> None:
         """Have something done by `close`, last come first."""
@@ -171,7 +169,7 @@ class Bench:
         expect(not gate.expired, f"{what} blocked until the stream it must not wait for went on")
         expect(not gate.is_open, f"{what}: the gate is open too early")
 
-    # ------------------------------------------------------------------------------------ moving bytes ----
+    # --- moving bytes -----------------------------------------------------------------------------------
 
     def put(self, pointer: int, content: bytes, device: int = 0) -> None:
         """Write bytes to device memory with memory.copy."""
@@ -193,7 +191,7 @@ class Bench:
         free, total = self.hal.device.memory_info(device)
         return int(free), int(total)
 
-    # ------------------------------------------------------------------------------------------ failures ----
+    # --- failures ---------------------------------------------------------------------------------------
 
     def refuses(
         self, status: str | Iterable[str], qualified: str, *inputs: Any, keeps_outputs: bool = True

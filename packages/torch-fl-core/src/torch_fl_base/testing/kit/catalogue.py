@@ -14,6 +14,8 @@ _NAMES = (
     "device",
     "memory",
     "stream",
+    "order",
+    "callback",
     "event",
     "host",
     "peer",
@@ -22,6 +24,8 @@ _NAMES = (
     "trace",
     "async_alloc",
     "general",
+    "manners",
+    "failures",
     "fork",
 )
 MODULES = tuple(f"torch_fl_base.testing.kit.{name}" for name in _NAMES)

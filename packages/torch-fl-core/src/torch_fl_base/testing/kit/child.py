@@ -45,8 +45,7 @@ class Target:
     def quirks(self) -> Quirks:
         """Return the quirks; defaults if there is no file.
 
-        Through layers without fault injection: they call the library on their own, so that the nth call is not
-        the test's.
+        Through layers without fault injection: they call the library, so that the nth call is not the test's.
         """
         quirks = load_quirks(Path(self.quirks_file)) if self.quirks_file else Quirks()
         return replace(quirks, inject=None) if self.layers is not None else quirks

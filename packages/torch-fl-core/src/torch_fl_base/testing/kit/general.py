@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-import tempfile
-import time
-from pathlib import Path
-from typing import Any
-
 from torch_fl_base._hal_header import header
 from torch_fl_base._hal_types import new_structure
 from torch_fl_base.testing.kit.bench import HOST_TO_DEVICE, Bench, constant
-from torch_fl_base.testing.kit.checks import also, cases, equal, expect, isolated, one_of, skip
-from torch_fl_base.testing.kit.quirks import Quirks
+from torch_fl_base.testing.kit.checks import cases, equal, expect, isolated, skip
 from torch_fl_base.testing.kit.subjects import (
     DEVICE_PARAMETERS,
     FUNCTIONS,
@@ -43,8 +35,7 @@ HANDLES = [(name, at) for name in FUNCTIONS for at in handle_parameters(header()
 SIZES = [name for name in FUNCTIONS if "size" in input_names(name)]
 
 
-# ------------------------------------------------------------------------------------------- GEN-01 and 02
-# ----
+# --- GEN-01 and 02 --------------------------------------------------------------------------------------
 
 
 @cases("qualified, index", NULL_OUTPUTS, ids=lambda name, index: f"{name}-{index}")
@@ -102,8 +93,7 @@ def test_gen_02_not_ready_leaves_no_detail(bench: Bench) -> None:
     equal(bench.hal.call("stream.query", stream).status, "OK", "the status of stream.query afterwards")
 
 
-# ------------------------------------------------------------------------------------------------- GEN-03
-# ----
+# --- GEN-03 ---------------------------------------------------------------------------------------------
 
 
 def _turned_away(bench: Bench, status: str, functions: tuple[str, ...]) -> None:
@@ -154,8 +144,7 @@ def test_gen_03_late_release_of_live_objects_is_harmless(bench: Bench) -> None:
     bench.hal.system.init()
 
 
-# ---------------------------------------------------------------------------------- GEN-05, 06, 07, 08, 10
-# ----
+# --- GEN-05, 06, 07, 08, 10 -----------------------------------------------------------------------------
 
 
 @cases("qualified, parameter", DEVICES, ids=lambda name, parameter: f"{name}-{parameter}")
@@ -304,198 +293,3 @@ def test_gen_10_undefined_bits_and_kinds_are_invalid(bench: Bench) -> None:
     for kind in (-1, 4, 99, 2**31 - 1):
         bench.refuses("INVALID_ARGUMENT", "memory.copy", 0, target, source, SIZE, kind)
         bench.refuses("INVALID_ARGUMENT", "memory.copy_async", stream, target, source, SIZE, kind)
-
-
-# ------------------------------------------------------------------------------------------------- GEN-09
-# ----
-
-
-def _environment() -> list[bytes]:
-    libc: Any = ctypes.CDLL(None)
-    entries = ctypes.cast(libc.environ, ctypes.POINTER(ctypes.POINTER(ctypes.c_char_p))).contents
-    found: list[bytes] = []
-    while entries[len(found)] is not None:
-        found.append(entries[len(found)])
-    return found
-
-
-def _workload(bench: Bench) -> None:
-    bench.hal.system.init()
-    if bench.hal.device.count():
-        pointer = bench.allocate(SIZE)
-        stream = bench.stream()
-        event = bench.event()
-        bench.hal.memory.fill_async(stream, pointer, 1, SIZE)
-        bench.hal.event.record(event, stream)
-        bench.hal.event.synchronize(event)
-        bench.hal.stream.synchronize(stream)
-        bench.hal.call("memory.allocate", -1, SIZE)
-        bench.hal.call("stream.query", None)
-    bench.close()
-    bench.hal.system.shutdown()
-
-
-@isolated(initialised=False)
-def test_gen_09_prints_nothing(bench: Bench) -> None:
-    with tempfile.TemporaryFile() as caught:
-        kept = os.dup(1), os.dup(2)
-        os.dup2(caught.fileno(), 1)
-        os.dup2(caught.fileno(), 2)
-        try:
-            _workload(bench)
-            ctypes.CDLL(None).fflush(None)
-        finally:
-            os.dup2(kept[0], 1)
-            os.dup2(kept[1], 2)
-        caught.seek(0)
-        equal(caught.read(), b"", "what the library printed")
-
-
-@isolated(initialised=False)
-def test_gen_09_sets_no_environment_variable(bench: Bench) -> None:
-    before = _environment()
-    _workload(bench)
-    equal(sorted(set(_environment()) ^ set(before)), [], "environment variables that changed")
-
-
-@isolated(initialised=False)
-def test_gen_09_no_thread_outlives_shutdown(bench: Bench) -> None:
-    def threads() -> int:
-        return len(list(Path("/proc/self/task").iterdir()))
-
-    before = threads()
-    _workload(bench)
-    deadline = time.monotonic() + 2  # a joined thread may still be listed for a moment
-    while threads() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    equal(threads(), before, "the number of threads after shutdown")
-
-
-def test_gen_09_released_memory_is_free_at_once(bench: Bench) -> None:
-    if not bench.quirks.private_memory:
-        skip("quirks.private_memory is False: other processes use the devices, too")
-    bench.requires_devices(1)
-    before = bench.memory_of(0)[0]
-    blocks = [bench.hal.memory.allocate(0, size) for size in (SIZE, 1 << 20, 8 << 20)]
-    for block in blocks:
-        bench.hal.memory.release(0, block)
-    equal(bench.memory_of(0)[0], before, "free memory after all was released")
-
-
-# ------------------------------------------------------------------------------------------------- GEN-11
-# ----
-
-
-def _lost(quirks: Quirks, device: int = 0) -> dict[str, str]:
-    return dict(quirks.lose_device(device)) if quirks.lose_device is not None else {}  # else not called
-
-
-@isolated(environment=_lost, needs="lose_device")
-@also("HAL-DEV-07")
-def test_gen_11_lost_device_stays_lost_and_others_go_on(bench: Bench) -> None:
-    bench.requires_devices(2)
-    pointer = bench.allocate(SIZE)
-    stream = bench.stream()
-    event = bench.event()
-    other = bench.allocate(SIZE, 1)
-    source = bench.host(SIZE).address
-    equal(bench.hal.call("device.health", 0).status, "OK", "the health of the device before")
-    one_of(
-        bench.hal.call("memory.copy", 0, pointer, source, SIZE, HOST_TO_DEVICE).status,
-        ["DEVICE_LOST"],
-        "the status of the copy that loses the device",
-    )
-    for qualified, inputs in (
-        ("device.health", (0,)),
-        ("device.synchronize", (0,)),
-        ("memory.allocate", (0, SIZE)),
-        ("memory.fill", (0, pointer, 1, SIZE)),
-        ("memory.fill_async", (stream, pointer, 1, SIZE)),
-        ("event.record", (event, stream)),
-        ("stream.query", (stream,)),
-        ("stream.synchronize", (stream,)),
-        ("stream.create", (0, None)),
-    ):
-        bench.refuses("DEVICE_LOST", qualified, *inputs)
-    for qualified, inputs in (
-        ("event.destroy", (event,)),
-        ("stream.destroy", (stream,)),
-        ("memory.release", (0, pointer)),
-    ):
-        one_of(bench.hal.call(qualified, *inputs).status, ["OK", "DEVICE_LOST"], f"the status of {qualified}")
-    bench.hal.device.health(1)
-    bench.put(other, b"\x11" * SIZE, device=1)
-    bench.holds(other, b"\x11" * SIZE, "memory of the device that is not lost", device=1)
-    bench.hal.device.synchronize(1)
-
-
-# ------------------------------------------------------------------------------------------------- GEN-12
-# ----
-
-
-def _injected(quirks: Quirks, qualified: str) -> dict[str, str]:
-    return dict(quirks.inject(qualified, 1)) if quirks.inject is not None else {}
-
-
-NOT_INJECTED = ("system.last_error", "system.init", "device.count")
-"""last_error must always work; the other two are called to prepare every test and have tests of their own."""
-
-
-@isolated(environment=_injected, needs="inject")
-@cases("qualified", [name for name in FUNCTIONS if name not in NOT_INJECTED])
-@also("GEN-02")
-def test_gen_12_failure_of_any_function_changes_nothing(bench: Bench, qualified: str) -> None:
-    inputs = arguments(bench, qualified)
-    watched = qualified != "device.memory_info" and bench.quirks.private_memory
-    devices = range(bench.hal.device.count())
-    before = [bench.memory_of(device) for device in devices] if watched else []
-    bench.refuses(FAILURES, qualified, *inputs)
-    if watched:
-        after = [bench.memory_of(device) for device in devices]
-        equal(after, before, f"free and total memory after {qualified} failed")
-    outcome = bench.hal.call(qualified, *inputs)
-    equal(outcome.status, "OK", f"the status of the same {qualified} once more")
-    if qualified == "system.shutdown":
-        return
-    undo(bench, qualified, inputs, outcome.value)
-    for device in devices:
-        bench.hal.device.synchronize(device)
-
-
-FAILURES = tuple(name for name in header().statuses if name not in ("OK", "NOT_READY"))
-
-
-def _count_fails(quirks: Quirks) -> dict[str, str]:
-    return _injected(quirks, "device.count")
-
-
-@isolated(environment=_count_fails, needs="inject")
-@also("HAL-DEV-01")
-def test_gen_12_failing_count_recovers(bench: Bench) -> None:
-    bench.refuses(FAILURES, "device.count")
-    expect(bench.hal.device.count() >= 0, "device.count is negative after it failed")
-
-
-def test_gen_12_out_of_memory_takes_nothing(bench: Bench) -> None:
-    bench.requires_devices(1)
-    free, total = bench.memory_of(0)
-    for size in (total + 1, 2**63, 2**64 - 1, 2**64 - SIZE):
-        bench.refuses("OUT_OF_MEMORY", "memory.allocate", 0, size)
-    if bench.quirks.private_memory:
-        equal(bench.memory_of(0), (free, total), "free and total memory after failed allocations")
-    pointer = bench.allocate(SIZE)
-    bench.put(pointer, b"\x42" * SIZE)
-    bench.holds(pointer, b"\x42" * SIZE, "memory of a device that refused an allocation")
-
-
-def test_gen_12_refused_work_is_not_queued(bench: Bench) -> None:
-    bench.requires_devices(1)
-    stream = bench.stream()
-    pointer = bench.allocate(SIZE)
-    bench.put(pointer, b"\x10" * SIZE)
-    source = bench.host(SIZE, b"\x20" * SIZE)
-    bench.refuses("INVALID_ARGUMENT", "memory.fill_async", stream, pointer, 256, SIZE)
-    bench.refuses("INVALID_ARGUMENT", "memory.copy_async", stream, pointer, source.address, SIZE, 4)
-    bench.refuses("INVALID_ARGUMENT", "memory.copy_async", stream, pointer, None, SIZE, HOST_TO_DEVICE)
-    bench.hal.stream.synchronize(stream)
-    bench.holds(pointer, b"\x10" * SIZE, "memory after refused work")

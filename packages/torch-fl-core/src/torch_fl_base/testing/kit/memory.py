@@ -27,8 +27,7 @@ def pattern(size: int, seed: int) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
-# ----------------------------------------------------------------------------------------- allocate, release
-# ----
+# --- allocate, release ----------------------------------------------------------------------------------
 
 
 def test_mem_01_pointers_are_aligned_and_apart(bench: Bench) -> None:
@@ -125,8 +124,7 @@ def test_mem_02_memory_comes_back(bench: Bench) -> None:
         bench.hal.memory.release(0, pointer)
 
 
-# --------------------------------------------------------------------------------------------- copies, fills
-# ----
+# --- copies, fills --------------------------------------------------------------------------------------
 
 
 @cases("size", ODD_SIZES)
@@ -305,8 +303,7 @@ def test_mem_06_runs_in_the_order_of_the_stream(bench: Bench) -> None:
     bench.holds(pointer, bytes([19]) * SIZE, "memory after queued fills")
 
 
-# ------------------------------------------------------------------------------------------- pointer_info
-# ----
+# --- pointer_info ---------------------------------------------------------------------------------------
 
 
 def test_mem_07_knows_every_address_of_an_allocation(bench: Bench) -> None:

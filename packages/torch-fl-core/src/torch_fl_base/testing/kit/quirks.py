@@ -70,6 +70,9 @@ class Quirks:
     inject: Callable[[str, int], Mapping[str, str]] | None = None
     """Environment under which the nth call (from 1) of a function, "memory.allocate", fails. None: no fault
     injection."""
+    fail_work: Callable[[int], Mapping[str, str]] | None = None
+    """Environment under which the nth queued fill (from 1) fails on the device, after the call said OK. None:
+    cannot be provoked."""
     lose_device: Callable[[int], Mapping[str, str]] | None = None
     """Environment under which the given device is lost at its first copy, so that GEN-11 can be seen. None:
     cannot be provoked."""
