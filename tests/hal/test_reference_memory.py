@@ -67,7 +67,7 @@ def test_big_blocks_go_back_to_the_system(hal: Hal, fault: str) -> None:
     assert _resident() < before + 4 * MIB
 
 
-@pytest.mark.reference(LATENCY="fill:30000")
+@pytest.mark.reference(LATENCY="fill:200000")
 def test_memory_that_queued_work_uses_is_not_released(hal: Hal) -> None:
     stream = hal.stream.create(0, None)
     pointer, pinned = hal.memory.allocate(0, SIZE), hal.host.allocate(SIZE)
@@ -115,7 +115,7 @@ def test_registered_memory_is_pinned_until_it_is_not(hal: Hal) -> None:
     assert hal.memory.pointer_info(address).kind == 0
 
 
-@pytest.mark.reference(LATENCY="fill:30000")
+@pytest.mark.reference(LATENCY="fill:200000")
 def test_memory_released_in_stream_order_cannot_be_used_again(hal: Hal) -> None:
     stream = hal.stream.create(0, None)
     free, _ = hal.device.memory_info(0)

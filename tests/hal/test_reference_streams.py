@@ -88,7 +88,7 @@ def test_a_destroyed_handle_never_comes_back(hal: Hal) -> None:
         assert _status(hal, "event.query", handle) == "INVALID_HANDLE"
 
 
-@pytest.mark.reference(LATENCY="fill:10000")
+@pytest.mark.reference(LATENCY="fill:30000")
 def test_urgent_streams_go_first(hal: Hal) -> None:
     least, greatest = hal.stream.priority_range(0)
     assert (least, greatest) == (0, -3)
@@ -98,24 +98,24 @@ def test_urgent_streams_go_first(hal: Hal) -> None:
     for event in low_done:
         hal.memory.fill_async(low, memory[0], 1, SIZE)
         hal.event.record(event, low)
-    for _ in range(5):
+    for _ in range(4):
         hal.memory.fill_async(high, memory[1], 1, SIZE)
     hal.event.record(high_done, high)
     hal.device.synchronize(0)
     # The low stream may finish what it had begun, and goes on when the high one is done.
     before = [hal.event.elapsed(event, high_done) > 0 for event in low_done]
-    assert sum(before) <= 2, before
+    assert sum(before) <= 3, before
     assert before[-1] is False
 
 
-@pytest.mark.reference(LATENCY="fill:30000")
+@pytest.mark.reference(LATENCY="fill:200000")
 def test_streams_of_one_priority_do_not_wait_for_each_other(hal: Hal) -> None:
     streams = [_stream(hal, 0, -1) for _ in range(4)]
     begin = time.monotonic()
     for stream in streams:
         hal.memory.fill_async(stream, hal.memory.allocate(0, SIZE), 1, SIZE)
     hal.device.synchronize(0)
-    assert time.monotonic() - begin < 0.1
+    assert time.monotonic() - begin < 0.6  # one after the other would take 0.8
 
 
 @pytest.mark.reference
