@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
+from pathlib import Path
 
 import pytest
 
@@ -208,3 +210,43 @@ def test_a_device_can_be_lost_from_the_start(hal: Hal) -> None:
     assert hal.device.count() == 2
     assert _status(hal, "device.health", 0) == "OK"
     _expect_lost(hal, 1)
+
+
+# ----------------------------------------------------------------- when the operating system has no more ----
+
+
+def _limit_address_space(further: int) -> None:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + further, resource.RLIM_INFINITY))
+
+
+@pytest.mark.parametrize("fault", ["0", "1"])
+@pytest.mark.reference(init=False)
+def test_memory_that_the_host_does_not_have_is_refused(hal: Hal, fault: str) -> None:
+    os.environ["FLAGOS_REFERENCE_MEMORY_FAULT"] = fault
+    hal.system.init()
+    _limit_address_space(256 << 20)
+    before = hal.device.memory_info(0)
+    for function, inputs in (("memory.allocate", (0, 1 << 30)), ("host.allocate", (1 << 30,))):
+        assert _status(hal, function, *inputs) == "OUT_OF_MEMORY"
+        detail = hal.last_error()
+        assert (detail.vendor_name, detail.vendor_code) == ("ENOMEM", 12)
+    assert hal.device.memory_info(0) == before
+    pointer = hal.memory.allocate(0, 32 << 20)
+    hal.memory.fill(0, pointer, 1, 32 << 20)
+    hal.memory.release(0, pointer)
+
+
+@pytest.mark.reference
+def test_work_is_refused_whole_where_no_thread_can_be_started(hal: Hal) -> None:
+    stream, memory = hal.stream.create(0, None), hal.memory.allocate(0, SIZE)
+    hal.memory.fill(0, memory, 1, SIZE)
+    _limit_address_space(2 << 20)  # less than a thread's stack
+    assert _status(hal, "memory.fill_async", stream, memory, 2, SIZE) == "OUT_OF_MEMORY"
+    assert hal.last_error().message.startswith("starting the stream's thread failed: ")
+    assert _status(hal, "stream.query", stream) == "OK"
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert ctypes.string_at(memory, SIZE) == b"\x01" * SIZE
+    hal.memory.fill_async(stream, memory, 3, SIZE)
+    hal.stream.synchronize(stream)
+    assert _status(hal, "memory.release", 0, memory) == "OK"  # the refused fill does not hold it
