@@ -191,6 +191,18 @@ c10::DataPtr allocateOn(c10::DeviceIndex device, size_t bytes) {
   return allocateLabelled(device, bytes, c10::Device(kDeviceType, device));
 }
 
+void* contextOfAddress(const void* address) noexcept {
+  Block* block = nullptr;
+  eachArena([&](DeviceArena& arena) {
+    if (block == nullptr) block = arena.blockAt(address);
+  });
+  return block;
+}
+
+c10::DataPtr pointerFromContext(void* context, c10::Device label) {
+  return {static_cast<Block*>(context)->address, context, &deleteBlock, label};
+}
+
 bool isFromDeviceAllocator(const c10::DataPtr& pointer) noexcept { return pointer.get_deleter() == &deleteBlock; }
 
 void recordStream(const c10::DataPtr& pointer, c10::Stream stream) {

@@ -30,6 +30,11 @@ FLAGOS_API c10::DataPtr allocateOn(c10::DeviceIndex device, size_t bytes);
 // The same memory, labelled with the device `label` (used for the outputs of host kernels run over device memory).
 FLAGOS_API c10::DataPtr allocateLabelled(c10::DeviceIndex device, size_t bytes, c10::Device label);
 
+// For memory that travels as a bare address (c10's raw allocations, whose context is the address): the context that a DataPtr of this
+// allocator has for it, or null where `address` is not the start of memory that is allocated here; and such a DataPtr.
+void* contextOfAddress(const void* address) noexcept;
+c10::DataPtr pointerFromContext(void* context, c10::Device label);
+
 // Whether a DataPtr came from here (by its deleter), whatever device it is labelled with.
 FLAGOS_API bool isFromDeviceAllocator(const c10::DataPtr& pointer) noexcept;
 

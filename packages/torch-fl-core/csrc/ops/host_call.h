@@ -1,0 +1,102 @@
+// One call of a host (CPU) kernel on tensors of a flagos device.
+//
+// The order of use: see() every tensor argument, begin(), alias() each of them for the kernel, run the kernel under the CPU key,
+// finishWrites(), then result() on what it returned. Two ways to run, chosen by the device:
+//
+//  * zero copy, where the host may touch device memory: the alias is a fresh TensorImpl that carries only the CPU key, over a
+//    StorageImpl that borrows the same memory. The caller's tensors are never changed, so any number of threads may share them.
+//    What the kernel allocates comes from the device's allocator (host_region.h); a fresh result is relabelled in place.
+//  * staged, elsewhere: one buffer on the host per storage that is touched, filled with the range of bytes that the arguments span,
+//    and written back for the arguments that the kernel writes. Arguments that share a storage share the buffer.
+//
+// The alias needs a storage of its own: views made inside a kernel take their device from the storage, not from the tensor.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/SmallVector.h>
+
+#include <optional>
+
+#include "csrc/ops/host_region.h"
+#include "csrc/ops/router.h"
+#include "csrc/runtime/devices.h"
+
+namespace flagos::ops {
+
+// How an operator uses a tensor argument.
+enum class Access : uint8_t {
+  Read,
+  Write,     // read and written: in-place
+  WriteOut,  // an out= argument: its old contents are not read
+};
+
+// What sets an operator apart from the common kind.
+struct HostCallTraits {
+  // Takes tensors of the host of any shape beside device tensors (indices, lengths).
+  bool host_tensors_allowed = false;
+  // The kernel counts versions of what it writes itself (_foreach_*_): aliases share the caller's version counters.
+  bool counts_versions = false;
+};
+
+class HostCall {
+ public:
+  explicit HostCall(OpId op, HostCallTraits traits = {}) noexcept : op_(op), traits_(traits) {}
+  HostCall(const HostCall&) = delete;
+  HostCall& operator=(const HostCall&) = delete;
+
+  void see(const at::Tensor& tensor, Access access = Access::Read);
+  void seeDevice(std::optional<c10::Device> device);  // of a factory's device argument
+  // Checks the arguments, waits for the current stream and enters the region. Throws c10::Error if devices differ.
+  void begin();
+
+  // The tensor for the kernel: an alias of a flagos tensor, anything else unchanged.
+  at::Tensor alias(const at::Tensor& tensor);
+
+  // Carries new sizes, a new storage and, when staged, the bytes of the written arguments back to the caller's tensors.
+  void finishWrites();
+
+  // What the caller gets for a tensor that the kernel returned: the argument itself, a view of an argument, or a new flagos tensor.
+  at::Tensor result(at::Tensor output);
+
+  c10::DeviceIndex device() const noexcept { return device_; }
+  OpId op() const noexcept { return op_; }
+
+ private:
+  struct Lent {
+    const at::Tensor* original;  // the caller's; outlives the call
+    at::Tensor alias;
+    Access access;
+  };
+  struct LentStorage {
+    c10::StorageImpl* original;
+    c10::intrusive_ptr<c10::StorageImpl> borrowed;
+    int64_t first_byte = 0;          // staged: where in the original the buffer begins
+    const void* lent_data = nullptr; // to notice that a kernel resized it
+  };
+
+  LentStorage& lend(const at::Tensor& tensor);
+  void stage();
+  at::Tensor viewOnOriginal(const at::Tensor& output, const LentStorage& storage);
+  void finishZeroCopy(const at::Tensor& tensor, const at::Tensor& alias, LentStorage& storage);
+  void finishStaged(const at::Tensor& tensor, const at::Tensor& alias, LentStorage& storage);
+  at::Tensor adopt(at::Tensor output);
+  at::Tensor upload(const at::Tensor& output);
+  bool deviceDiffers(const at::Tensor& tensor, Access access) const;
+  [[noreturn]] void throwDeviceMismatch(const at::Tensor& tensor) const;
+
+  OpId op_;
+  HostCallTraits traits_;
+  bool zero_copy_ = true;
+  c10::DeviceIndex device_ = -1;
+  const DeviceEntry* entry_ = nullptr;
+  std::optional<HostRegion> region_;
+  const at::Tensor* host_tensor_ = nullptr;  // a tensor of the host that must not be mixed with device tensors
+  c10::SmallVector<Lent, 4> lent_;
+  c10::SmallVector<LentStorage, 4> storages_;
+  c10::SmallVector<std::pair<const at::Tensor*, Access>, 4> seen_;
+  // Staged results: the host's storage (kept, so that its address stays its own) and its copy on the device.
+  c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> uploaded_;
+};
+
+}  // namespace flagos::ops

@@ -1,0 +1,216 @@
+// The unboxed wrapper of an operator: one template over at::_ops::<op>, instantiated for the operators that are called most.
+// It does what host_kernel.cpp does by schema, without the stack of boxed values.
+#pragma once
+
+#include <ATen/core/IListRef.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+
+#include <array>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "csrc/ops/host_call.h"
+#include "csrc/ops/host_generator.h"
+#include "csrc/ops/op_record.h"
+
+namespace flagos::ops {
+
+// Holds one argument between the caller and the kernel. see() before HostCall::begin, get() after it.
+template <class T>
+struct Held {  // numbers, sizes, dtypes …: passed on
+  explicit Held(T value) : value_(value) {}
+  void see(HostCall& /*call*/, Access /*access*/) {}
+  T get(HostCall& /*call*/) { return value_; }
+  at::Tensor* written() { return nullptr; }
+  T value_;
+};
+
+template <>
+struct Held<const at::Tensor&> {
+  explicit Held(const at::Tensor& value) : value_(value) {}
+  void see(HostCall& call, Access access) { call.see(value_, access); }
+  const at::Tensor& get(HostCall& call) { return alias_ = call.alias(value_); }
+  at::Tensor* written() { return nullptr; }
+  const at::Tensor& value_;
+  at::Tensor alias_;
+};
+
+template <>
+struct Held<at::Tensor&> {
+  explicit Held(at::Tensor& value) : value_(value) {}
+  void see(HostCall& call, Access access) { call.see(value_, access); }
+  at::Tensor& get(HostCall& call) { return alias_ = call.alias(value_); }
+  at::Tensor* written() { return &value_; }
+  at::Tensor& value_;
+  at::Tensor alias_;
+};
+
+template <>
+struct Held<const std::optional<at::Tensor>&> {
+  explicit Held(const std::optional<at::Tensor>& value) : value_(value) {}
+  void see(HostCall& call, Access access) {
+    if (value_.has_value()) call.see(*value_, access);
+  }
+  const std::optional<at::Tensor>& get(HostCall& call) {
+    if (value_.has_value()) alias_ = call.alias(*value_);
+    return alias_;
+  }
+  at::Tensor* written() { return nullptr; }
+  const std::optional<at::Tensor>& value_;
+  std::optional<at::Tensor> alias_;
+};
+
+template <>
+struct Held<at::TensorList> {
+  explicit Held(at::TensorList value) : value_(value) {}
+  void see(HostCall& call, Access access) {
+    for (const at::Tensor& tensor : value_) call.see(tensor, access);
+  }
+  at::TensorList get(HostCall& call) {
+    aliases_.reserve(value_.size());
+    for (const at::Tensor& tensor : value_) aliases_.push_back(call.alias(tensor));
+    return aliases_;
+  }
+  at::Tensor* written() { return nullptr; }
+  at::TensorList value_;
+  std::vector<at::Tensor> aliases_;
+};
+
+template <>
+struct Held<const at::ITensorListRef&> {
+  explicit Held(const at::ITensorListRef& value) : originals_(value.begin(), value.end()) {}
+  void see(HostCall& call, Access access) {
+    for (const at::Tensor& tensor : originals_) call.see(tensor, access);
+  }
+  const at::ITensorListRef& get(HostCall& call) {
+    aliases_.reserve(originals_.size());
+    for (const at::Tensor& tensor : originals_) aliases_.push_back(call.alias(tensor));
+    list_.emplace(at::TensorList(aliases_));
+    return *list_;
+  }
+  at::Tensor* written() { return nullptr; }
+  std::vector<at::Tensor> originals_;
+  std::vector<at::Tensor> aliases_;
+  std::optional<at::ITensorListRef> list_;
+};
+
+template <>
+struct Held<const c10::List<std::optional<at::Tensor>>&> {
+  explicit Held(const c10::List<std::optional<at::Tensor>>& value) : value_(value) {
+    originals_.reserve(value.size());
+    for (const std::optional<at::Tensor> tensor : value) originals_.push_back(tensor.value_or(at::Tensor()));
+  }
+  void see(HostCall& call, Access access) {
+    for (const at::Tensor& tensor : originals_) call.see(tensor, access);
+  }
+  const c10::List<std::optional<at::Tensor>>& get(HostCall& call) {
+    aliases_.reserve(originals_.size());
+    for (const at::Tensor& tensor : originals_) {
+      aliases_.push_back(tensor.defined() ? std::optional<at::Tensor>(call.alias(tensor)) : std::nullopt);
+    }
+    return aliases_;
+  }
+  at::Tensor* written() { return nullptr; }
+  const c10::List<std::optional<at::Tensor>>& value_;
+  std::vector<at::Tensor> originals_;
+  c10::List<std::optional<at::Tensor>> aliases_;
+};
+
+template <>
+struct Held<std::optional<at::Generator>> {
+  explicit Held(std::optional<at::Generator> value) : value_(std::move(value)) {}
+  void see(HostCall& /*call*/, Access /*access*/) {}
+  std::optional<at::Generator> get(HostCall& call) { return hostGenerator(value_, call.device()); }
+  at::Tensor* written() { return nullptr; }
+  std::optional<at::Generator> value_;
+};
+
+// Turns what the kernel returned into what the caller gets.
+template <class R>
+struct Returned {
+  template <class Value>
+  static R convert(Value&& value, HostCall& call, at::Tensor* const* /*written*/) {
+    if constexpr (std::is_same_v<R, at::Tensor>) {
+      return call.result(std::forward<Value>(value));
+    } else if constexpr (std::is_same_v<R, std::vector<at::Tensor>>) {
+      R list = std::forward<Value>(value);
+      for (at::Tensor& tensor : list) tensor = call.result(std::move(tensor));
+      return list;
+    } else {
+      return std::forward<Value>(value);
+    }
+  }
+};
+
+template <>
+struct Returned<at::Tensor&> {
+  static at::Tensor& convert(at::Tensor& /*value*/, HostCall& /*call*/, at::Tensor* const* written) { return **written; }
+};
+
+template <class... Ts>
+struct Returned<std::tuple<Ts...>> {
+  template <class Value>
+  static std::tuple<Ts...> convert(Value&& value, HostCall& call, at::Tensor* const* written) {
+    return convertAll(std::forward<Value>(value), call, written, std::index_sequence_for<Ts...>{});
+  }
+  template <class Value, size_t... I>
+  static std::tuple<Ts...> convertAll(Value&& value, HostCall& call, at::Tensor* const* written, std::index_sequence<I...>) {
+    return std::tuple<Ts...>(
+        Returned<Ts>::convert(std::get<I>(std::forward<Value>(value)), call, written + I)...);
+  }
+};
+
+template <class Op, class Schema = typename Op::schema>
+struct Hot;
+
+template <class Op, class R, class... Args>
+struct Hot<Op, R(Args...)> {
+  static inline const OpRecord* record = nullptr;
+
+  static R call(Args... args) { return run(std::index_sequence_for<Args...>{}, std::forward<Args>(args)...); }
+
+  template <size_t... I>
+  static R run(std::index_sequence<I...>, Args... args) {
+    HostCall call(record->id, record->traits);
+    std::tuple<Held<Args>...> held{Held<Args>(std::forward<Args>(args))...};
+    const ArgumentRecord* arguments = record->arguments.data();
+    (std::get<I>(held).see(call, arguments[I].access), ...);
+    call.begin();
+    static const c10::DispatchKeySet host_keys(c10::DispatchKey::CPU);
+    if constexpr (std::is_void_v<R>) {
+      Op::redispatch(host_keys, std::get<I>(held).get(call)...);
+      call.finishWrites();
+    } else {
+      // Arguments are lent left to right, before the kernel reads any of them.
+      std::array<at::Tensor*, sizeof...(Args) + 1> written{};
+      size_t count = 0;
+      ((std::get<I>(held).written() != nullptr ? void(written[count++] = std::get<I>(held).written()) : void()), ...);
+      decltype(auto) value = Op::redispatch(host_keys, std::get<I>(held).get(call)...);
+      call.finishWrites();
+      return Returned<R>::convert(static_cast<decltype(value)&&>(value), call, written.data());
+    }
+  }
+};
+
+// Registers the wrapper for the key of `library`; false if this torch minor lacks the operator or core has a kernel for it by hand.
+template <class Op>
+bool registerHot(torch::Library& library) {
+  const c10::OperatorName name(Op::name, Op::overload_name);
+  const auto handle = c10::Dispatcher::singleton().findSchema(name);
+  if (!handle.has_value() || handle->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return false;
+  Hot<Op>::record = &opRecord(*handle);
+  library.impl(c10::toString(name).c_str(), torch::CppFunction(TORCH_FN(Hot<Op>::call)));
+  return true;
+}
+
+template <class... Ops>
+int64_t registerAll(torch::Library& library) {
+  return (int64_t{registerHot<Ops>(library)} + ...);
+}
+
+}  // namespace flagos::ops

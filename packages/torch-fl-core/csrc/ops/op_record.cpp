@@ -1,0 +1,99 @@
+#include "csrc/ops/op_record.h"
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/jit_type.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+namespace flagos::ops {
+
+namespace {
+
+// Operators whose tensors of the host are indices or lengths that every backend reads where they are.
+constexpr std::array<std::string_view, 9> kHostTensorsAllowed = {
+    "aten::index",      "aten::index_put_",  "aten::_index_put_impl_", "aten::_unsafe_index",  "aten::_unsafe_index_put",
+    "aten::_ctc_loss",  "aten::_ctc_loss_backward", "aten::_pad_packed_sequence", "aten::_pack_padded_sequence"};
+
+// Arguments that a kernel changes though the schema does not say so.
+struct UndeclaredWrite {
+  std::string_view op;
+  std::string_view argument;
+};
+constexpr std::array<UndeclaredWrite, 6> kUndeclaredWrites = {{{"aten::native_batch_norm", "running_mean"},
+                                                               {"aten::native_batch_norm", "running_var"},
+                                                               {"aten::batch_norm_update_stats", "running_mean"},
+                                                               {"aten::batch_norm_update_stats", "running_var"},
+                                                               {"aten::rrelu_with_noise", "noise"},
+                                                               {"aten::rrelu_with_noise_", "noise"}}};
+
+ArgumentKind kindOf(const c10::TypePtr& type) {
+  c10::TypePtr inner = type;
+  if (const auto optional = type->cast<c10::OptionalType>()) inner = optional->getElementType();
+  switch (inner->kind()) {
+    case c10::TypeKind::TensorType:
+      return ArgumentKind::Tensor;
+    case c10::TypeKind::GeneratorType:
+      return ArgumentKind::Generator;
+    case c10::TypeKind::DeviceObjType:
+      return ArgumentKind::Device;
+    case c10::TypeKind::ListType: {
+      const auto element = inner->expectRef<c10::ListType>().getElementType();
+      if (element->kind() == c10::TypeKind::TensorType) return ArgumentKind::TensorList;
+      if (const auto optional = element->cast<c10::OptionalType>()) {
+        if (optional->getElementType()->kind() == c10::TypeKind::TensorType) return ArgumentKind::OptionalTensorList;
+      }
+      return ArgumentKind::Other;
+    }
+    default:
+      return ArgumentKind::Other;
+  }
+}
+
+std::unique_ptr<OpRecord> makeRecord(const c10::OperatorHandle& op) {
+  auto record = std::make_unique<OpRecord>();
+  const c10::FunctionSchema& schema = op.schema();
+  record->id = opId(schema.operator_name());
+  record->returns = schema.returns().size();
+  record->traits.host_tensors_allowed =
+      std::find(kHostTensorsAllowed.begin(), kHostTensorsAllowed.end(), schema.name()) != kHostTensorsAllowed.end();
+  record->traits.counts_versions = schema.is_mutable() && schema.name().rfind("aten::_foreach_", 0) == 0;
+  for (const c10::Argument& argument : schema.arguments()) {
+    ArgumentRecord entry;
+    entry.kind = kindOf(argument.type());
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
+      entry.access = argument.is_out() ? Access::WriteOut : Access::Write;
+    }
+    for (const auto& write : kUndeclaredWrites) {
+      if (write.op == schema.name() && write.argument == argument.name()) entry.access = Access::Write;
+    }
+    record->arguments.push_back(entry);
+  }
+  return record;
+}
+
+struct Records {
+  std::mutex mutex;
+  std::unordered_map<c10::OperatorName, std::unique_ptr<OpRecord>> by_name;
+};
+
+Records& records() {
+  static auto* instance = new Records();  // never destroyed: kernels keep references
+  return *instance;
+}
+
+}  // namespace
+
+const OpRecord& opRecord(const c10::OperatorHandle& op) {
+  Records& all = records();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  auto& slot = all.by_name[op.operator_name()];
+  if (slot == nullptr) slot = makeRecord(op);
+  return *slot;
+}
+
+}  // namespace flagos::ops
