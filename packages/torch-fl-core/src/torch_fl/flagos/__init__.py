@@ -1,7 +1,7 @@
 """The device `flagos`: what torch.cuda offers for its device, torch.flagos offers for this one.
 
 Everything here can be called before the first use of a device, and opens one only where it must. What
-torch.cuda has and this lacks is listed, each with its reason, in tests/python/test_device_module.py.
+torch.cuda has and this lacks is listed, each name with its reason, in _missing.py; asking for one tells it.
 """
 
 from typing import Any
@@ -115,7 +115,10 @@ def __getattr__(name: str) -> Any:
         from ._properties import DeviceProperties
 
         return DeviceProperties
-    raise AttributeError(f"module 'torch.flagos' has no attribute {name!r}")
+    from ._missing import MISSING
+
+    reason = f": {MISSING[name]}" if name in MISSING else ""
+    raise AttributeError(f"module 'torch.flagos' has no attribute {name!r}{reason}")
 
 
 has_half = True
