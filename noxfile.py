@@ -376,6 +376,13 @@ def ops(session: nox.Session) -> None:
 
 
 @nox.session(python=False)
+def sanitize(session: nox.Session) -> None:
+    """Run HAL kit and stress tests under AddressSanitizer and ThreadSanitizer. `-- address`: one of them."""
+    env = environment(session)
+    env.python_module("tools.sanitize", *env.arguments)
+
+
+@nox.session(python=False)
 def integration(session: nox.Session) -> None:
     """Run the tests that join several parts: demo, installs of core with vendors, a vendor made from the
     template.
