@@ -26,7 +26,7 @@ struct DeviceLabel : c10::TensorImpl {
 
 at::Tensor makeAlias(const at::Tensor& tensor, const c10::intrusive_ptr<c10::StorageImpl>& storage, int64_t offset,
                      bool counts_versions) {
-  const c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
+  c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
   c10::DispatchKeySet keys = c10::DispatchKeySet(c10::DispatchKey::CPU) | (original->key_set() & kValueKeys);
   // A tensor without autograd's keys has no version counter.
   counts_versions = counts_versions && !original->is_inference();
