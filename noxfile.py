@@ -130,17 +130,8 @@ def environment(
         stamp.unlink(missing_ok=True)
         session.run(sys.executable, "-m", "virtualenv", "--quiet", "--clear", str(place), external=True)
         version = get_torch(session, python, asked, allow_cuda)
-        pip = [
-            str(python),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "-r",
-            "requirements-dev.txt",
-            f"torch=={version}",
-        ]
-        session.run(*pip, external=True)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "-r", "requirements-dev.txt"]
+        session.run(*pip, f"torch=={version}", external=True)
         state = {**wanted, "torch": version, "core": None}
         stamp.write_text(json.dumps(state))
     env = Environment(session, place, state["torch"], rest)
@@ -176,19 +167,8 @@ def core_wheel(env: Environment) -> tuple[str, Path]:
     def build(folder: Path) -> None:
         started = time.monotonic()
         objects = CACHE / "build" / f"{env.torch}-{PYTHON_TAG}"  # kept: only what changed is compiled again
-        pip = [
-            env.python,
-            "-m",
-            "pip",
-            "wheel",
-            "--quiet",
-            "--no-build-isolation",
-            "--no-deps",
-            "-w",
-            str(folder),
-            str(CORE),
-        ]
-        env.run(*pip, env={"TORCH_FL_BUILD_DIR": str(objects)})
+        pip = [env.python, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
+        env.run(*pip, "-w", folder, CORE, env={"TORCH_FL_BUILD_DIR": str(objects)})
         env.session.log(f"core built in {time.monotonic() - started:.0f} s")
 
     wheel, kept = wheels.cached_wheel(CACHE / "wheels" / key, build)
@@ -234,7 +214,7 @@ def tests(session: nox.Session) -> None:
     """
     env = environment(session)
     failed: list[str] = []
-    for part in (run_lint, run_types, run_gen, run_changelog):
+    for part in (run_lint, run_types, run_gen, run_changelog, run_conformance, run_ops):
         try:
             part(env)
         except CommandFailed:
@@ -286,6 +266,19 @@ def run_gen(env: Environment) -> None:
 def run_changelog(env: Environment) -> None:
     """Check the change fragments of all packages."""
     env.python_module("tools.changes", "--check")
+
+
+def run_conformance(env: Environment) -> None:
+    """Run the HAL kit on the reference backend."""
+    env.run("torch-fl-conformance", "reference")
+
+
+def run_ops(env: Environment) -> None:
+    """Run the part of the operator kit that is CI's, with device memory in the host's reach and out of it."""
+    for fault in ("0", "1"):
+        env.python_module(
+            "torch_fl.testing.ops", "run", "--slice", "ci", env={"FLAGOS_REFERENCE_MEMORY_FAULT": fault}
+        )
 
 
 @nox.session(python=False)
@@ -365,14 +358,27 @@ def headers(session: nox.Session) -> None:
 def conformance(session: nox.Session) -> None:
     """Run the HAL conformance kit on the reference backend, or `-- <backend or library>`."""
     env = environment(session)
-    env.run("torch-fl-conformance", *(env.arguments or ["reference"]))
+    if env.arguments:
+        env.run("torch-fl-conformance", *env.arguments)
+    else:
+        run_conformance(env)
 
 
 @nox.session(python=False)
 def ops(session: nox.Session) -> None:
-    """Run the op kit (PyTorch's OpInfo database against CPU). Arguments go to it; `-- --help` lists them."""
+    """Run the operator kit (OpInfo database against CPU): CI's part, or as `-- run --help` says."""
     env = environment(session)
-    env.python_module("torch_fl.testing.ops", *env.arguments)
+    if env.arguments:
+        env.python_module("torch_fl.testing.ops", *env.arguments)
+    else:
+        run_ops(env)
+
+
+@nox.session(python=False)
+def bench(session: nox.Session) -> None:
+    """Run the benchmarks and compare them with their targets: see benchmarks/README.md."""
+    env = environment(session)
+    env.python_module("benchmarks.run", *env.arguments)
 
 
 @nox.session(python=False)
@@ -437,18 +443,8 @@ def vendor_wheel(env: Environment, package: Path) -> Path:
     key = wheels.content_key(package, [PYTHON_TAG])
 
     def build(folder: Path) -> None:
-        env.run(
-            env.python,
-            "-m",
-            "pip",
-            "wheel",
-            "--quiet",
-            "--no-build-isolation",
-            "--no-deps",
-            "-w",
-            str(folder),
-            str(package),
-        )
+        pip = [env.python, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
+        env.run(*pip, "-w", folder, package)
 
     return wheels.cached_wheel(CACHE / "wheels" / key, build)[0]
 
