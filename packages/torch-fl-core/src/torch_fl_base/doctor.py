@@ -107,6 +107,11 @@ def _look_at_core(diagnosis: Diagnosis) -> None:
     except BackendError as error:
         diagnosis.problems.append(str(error))
         info = None
+    here = ".".join(platform.python_version_tuple()[:2])
+    if info and info.python != here:
+        diagnosis.problems.append(
+            f"torch-fl-core was built for Python {info.python}, not {here}: install it with this Python's pip"
+        )
     diagnosis.core = {
         "version": info.core if info else diagnosis.versions.get("torch-fl-core"),
         "built_for_torch": info.torch if info else None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ._lazy import DEVICE, DeviceLike, index_of, native, valid_index
+from ._lazy import DEVICE, DeviceLike, activate, index_of, native, valid_index
 
 if TYPE_CHECKING:
     from ._properties import DeviceProperties
@@ -35,15 +35,15 @@ def is_initialized() -> bool:
 def init() -> None:
     """Open the backends now rather than at the first use; a second call does nothing.
 
-    Raises: BackendError listing every candidate with its reason if none has a device; RuntimeError in a
+    Raises: BackendError listing every candidate with its reason if none has a device; or saying what to do in a
         forked child whose parent has used a device.
     """
-    native.devices.activate()
+    activate()
 
 
 def _lazy_init() -> None:
     """What torch calls before it makes the first tensor on the device; the same as init."""
-    native.devices.activate()
+    activate()
 
 
 def _is_in_bad_fork() -> bool:

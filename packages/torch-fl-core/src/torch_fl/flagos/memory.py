@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from ._lazy import DeviceLike, index_of, native, valid_index
+from ._lazy import DeviceLike, activate, index_of, native, valid_index
 
 
 def _flat(nested: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -280,7 +280,7 @@ def _record_memory_history(
 def _snapshot(device: DeviceLike = None) -> dict[str, Any]:
     """Return the segments and the recorded history of all devices, with the keys of
     torch.cuda.memory._snapshot."""
-    native.devices.activate()
+    activate()
     return {"segments": memory_snapshot(), "device_traces": native.memory.history()}
 
 
