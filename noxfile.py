@@ -33,7 +33,6 @@ from tools import torch_choice, wheels  # noqa: E402  (nox runs this file by pat
 CACHE = ROOT / ".cache"
 CORE = ROOT / "packages" / "torch-fl-core"
 PACKAGES = sorted(p.parent for p in (ROOT / "packages").glob("torch-fl-*/pyproject.toml"))
-VENDORS = [p for p in PACKAGES if p != CORE]
 PYTHON_TAG = f"py{sys.version_info[0]}.{sys.version_info[1]}"
 #: The torch minors that core is made for, oldest first.
 MINORS = ["2.10", "2.11", "2.12", "2.13", "2.14", "2.15"]
@@ -200,18 +199,14 @@ def chosen_packages(arguments: Sequence[str]) -> list[Path]:
 
 @nox.session(python=False)
 def demo(session: nox.Session) -> None:
-    """Train a small GPT on `flagos` and on `cpu` side by side; the closing table compares them. `-- --help`:
-    its options.
-    """
+    """Train a small GPT on `flagos` and on `cpu` side by side and compare them. `-- --help`: options."""
     env = environment(session)
     env.python_module("demo.train", *env.arguments)
 
 
 @nox.session(python=False)
 def tests(session: nox.Session) -> None:
-    """Everything CI runs: build if needed, check, run all tests. `-- <pytest arguments>` narrows the pytest
-    part.
-    """
+    """Run everything that CI runs, building first. `-- <pytest arguments>` narrows the pytest part."""
     env = environment(session)
     failed: list[str] = []
     for part in (run_lint, run_types, run_gen, run_changelog, run_conformance, run_ops):
@@ -333,9 +328,7 @@ def unit(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def abi(session: nox.Session) -> None:
-    """Check the HAL ABI: C99 and C++17 compile, layout, frozen headers both ways, exports of the
-    libraries.
-    """
+    """Check the HAL ABI: C99 and C++17, layout, frozen headers both ways, exports."""
     env = environment(session)
     env.python_module(
         "pytest", "tests/hal", "-k", "abi or layout or header or frozen or export", *env.arguments
@@ -344,9 +337,7 @@ def abi(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def headers(session: nox.Session) -> None:
-    """Compile every source of core without precompiled headers and with warnings as errors: each names what
-    it uses.
-    """
+    """Compile core without precompiled headers, warnings as errors: each file names what it uses."""
     env = environment(session, core=False)
     folder = CACHE / "build" / f"headers-{env.torch}-{PYTHON_TAG}"
     options = ["-DFLAGOS_PCH=OFF", "-DFLAGOS_WERROR=ON", f"-DFLAGOS_PYTHON={env.python}"]
@@ -390,16 +381,14 @@ def sanitize(session: nox.Session) -> None:
 
 @nox.session(python=False)
 def integration(session: nox.Session) -> None:
-    """Run the tests that join several parts: demo, installs of core with vendors, a vendor made from the
-    template.
-    """
+    """Run the tests of the repository: demo, wheels, documentation, a vendor made from the template."""
     env = environment(session)
     env.python_module("pytest", "tests/repo", *env.arguments)
 
 
 @nox.session(python=False)
 def minors(session: nox.Session) -> None:
-    """Build core for other torch minors and run the smoke test, each in an environment that is thrown away.
+    """Build core for other torch minors and smoke-test it, in environments that are thrown away.
 
     `-- 2.10 2.12`: these; none: all. Where only CUDA builds are to be had, `--allow-cuda` takes them
     (gigabytes each).
@@ -440,7 +429,8 @@ def build(session: nox.Session) -> None:
 
 def vendor_wheel(env: Environment, package: Path) -> Path:
     """Return the wheel of a vendor's package as it is now."""
-    key = wheels.content_key(package, [PYTHON_TAG])
+    headers = wheels.content_key(CORE / "include", [])  # a vendor's wheel is built against them
+    key = wheels.content_key(package, [PYTHON_TAG, headers])
 
     def build(folder: Path) -> None:
         pip = [env.python, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
@@ -451,14 +441,9 @@ def vendor_wheel(env: Environment, package: Path) -> Path:
 
 @nox.session(python=False)
 def wheelcheck(session: nox.Session) -> None:
-    """Check the wheels: content, tags, size, install combinations, and that `import torch` stays quiet with
-    all of them.
-    """
+    """Check the wheels: content, tags, size, installs side by side, and that `import torch` stays quiet."""
     env = environment(session)
-    built = [core_wheel(env)[1], *(vendor_wheel(env, p) for p in VENDORS)]
-    env.python_module(
-        "pytest", "tests/repo/test_wheels.py", env={"TORCH_FL_WHEELS": os.pathsep.join(map(str, built))}
-    )
+    env.python_module("pytest", "tests/repo/test_wheels.py", *env.arguments)
 
 
 @nox.session(python=False)
