@@ -1,9 +1,10 @@
-// The HAL of __vendor__: what is this SDK's own. Everything that hal.h asks of every library (arguments, handles,
-// fork, errors, devices that are lost) is done by flagos/hal_support.
+// The HAL of __vendor__: what is this SDK's own. Everything that hal.h asks of every library (arguments,
+// handles, fork, errors, devices that are lost) is done by flagos/hal_support.
 //
-// It is written against an SDK with the names of symbols.def. Put your SDK's names there and its calls here; then
-// add what your chip has besides, each found by its name: queues and events (hal_support/queues.hpp), pinned
-// memory and peers (hal_support/groups.hpp). Run the conformance kit after each: torch-fl-conformance __vendor__
+// It is written against an SDK with the names of symbols.def. Put your SDK's names there and its calls here;
+// then add what your chip has besides, each found by its name: queues and events (hal_support/queues.hpp),
+// pinned memory and peers (hal_support/groups.hpp). Run the conformance kit after each: torch-fl-conformance
+// __vendor__
 #include "flagos/hal_support/hal.hpp"
 #include "flagos/hal_support/sdk.hpp"
 
@@ -44,10 +45,11 @@ struct Vendor {
   static constexpr const char* kVersion = "0.1.0";
 
   static flagos_hal_status open() {
-    FLAGOS_HAL_TRY(library.open({"__vendor__ runtime",
-                                 {"lib__vendor__rt.so"},
-                                 {SdkLibrary::kLoaded, "$__VENDOR___HOME/lib", SdkLibrary::kLoaderPath, "/opt/__vendor__/lib"},
-                                 "Install the __vendor__ runtime or set __VENDOR___HOME"}));
+    FLAGOS_HAL_TRY(library.open(
+        {"__vendor__ runtime",
+         {"lib__vendor__rt.so"},
+         {SdkLibrary::kLoaded, "$__VENDOR___HOME/lib", SdkLibrary::kLoaderPath, "/opt/__vendor__/lib"},
+         "Install the __vendor__ runtime or set __VENDOR___HOME"}));
     return sdk.load(library);
   }
   static void close() {}  // the SDK stays loaded: it may have threads and exit handlers of its own
@@ -57,16 +59,23 @@ struct Vendor {
     return FLAGOS_HAL_STATUS_OK;
   }
 
-  static flagos_hal_status count(int32_t* out) { return check(sdk.__vendor__GetDeviceCount(out), "__vendor__GetDeviceCount"); }
+  static flagos_hal_status count(int32_t* out) {
+    return check(sdk.__vendor__GetDeviceCount(out), "__vendor__GetDeviceCount");
+  }
 
   // With these two, every function below that is given a device is called with that device current.
-  static flagos_hal_status setCurrent(int32_t device) { return check(sdk.__vendor__SetDevice(device), "__vendor__SetDevice"); }
-  static flagos_hal_status getCurrent(int32_t* out) { return check(sdk.__vendor__GetDevice(out), "__vendor__GetDevice"); }
+  static flagos_hal_status setCurrent(int32_t device) {
+    return check(sdk.__vendor__SetDevice(device), "__vendor__SetDevice");
+  }
+  static flagos_hal_status getCurrent(int32_t* out) {
+    return check(sdk.__vendor__GetDevice(out), "__vendor__GetDevice");
+  }
 
   // What is not set here stays "not told"; never a guess.
   static flagos_hal_status properties(int32_t device, flagos_hal_device_properties* out) {
     size_t free = 0, total = 0;
-    FLAGOS_HAL_TRY(check(sdk.__vendor__GetDeviceName(out->name, sizeof(out->name), device), "__vendor__GetDeviceName"));
+    FLAGOS_HAL_TRY(
+        check(sdk.__vendor__GetDeviceName(out->name, sizeof(out->name), device), "__vendor__GetDeviceName"));
     FLAGOS_HAL_TRY(check(sdk.__vendor__MemGetInfo(&free, &total), "__vendor__MemGetInfo"));
     out->total_memory = static_cast<int64_t>(total);
     return FLAGOS_HAL_STATUS_OK;
@@ -82,7 +91,9 @@ struct Vendor {
   static flagos_hal_status allocate(int32_t, uint64_t size, void** out) {
     return check(sdk.__vendor__Malloc(out, size), "__vendor__Malloc");
   }
-  static flagos_hal_status release(int32_t, void* pointer) { return check(sdk.__vendor__Free(pointer), "__vendor__Free"); }
+  static flagos_hal_status release(int32_t, void* pointer) {
+    return check(sdk.__vendor__Free(pointer), "__vendor__Free");
+  }
 
   // FLAGOS_HAL_COPY_… has the numbers of many SDKs; if yours has others, translate them here.
   static flagos_hal_status copy(int32_t, void* destination, const void* source, uint64_t size, int32_t kind) {

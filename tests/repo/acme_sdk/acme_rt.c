@@ -1,5 +1,5 @@
-/* The runtime of an imaginary chip, over host memory: what a newcomer's SDK would bring. It is strict: sizes, devices
- * and pointers are checked as a driver would, so that a HAL that calls it wrongly fails here. */
+/* The runtime of an imaginary chip, over host memory: what a newcomer's SDK would bring. It is strict: sizes,
+ * devices and pointers are checked as a driver would, so that a HAL that calls it wrongly fails here. */
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,11 +22,16 @@ static size_t used[kDevices];
 
 const char* acmeGetErrorName(int code) {
   switch (code) {
-    case kOk: return "acmeSuccess";
-    case kInvalidValue: return "acmeErrorInvalidValue";
-    case kOutOfMemory: return "acmeErrorMemoryAllocation";
-    case kInvalidDevice: return "acmeErrorInvalidDevice";
-    default: return "acmeErrorUnknown";
+    case kOk:
+      return "acmeSuccess";
+    case kInvalidValue:
+      return "acmeErrorInvalidValue";
+    case kOutOfMemory:
+      return "acmeErrorMemoryAllocation";
+    case kInvalidDevice:
+      return "acmeErrorInvalidDevice";
+    default:
+      return "acmeErrorUnknown";
   }
 }
 int acmeGetDeviceCount(int* count) {
@@ -91,7 +96,8 @@ static int inside(const void* pointer, size_t size) {
   pthread_mutex_lock(&lock);
   for (int i = 0; i < kMost && !found; ++i) {
     const uintptr_t base = (uintptr_t)blocks[i].base, at = (uintptr_t)pointer;
-    found = base && blocks[i].device == current && at >= base && size <= blocks[i].size && at - base <= blocks[i].size - size;
+    found = base && blocks[i].device == current && at >= base && size <= blocks[i].size &&
+            at - base <= blocks[i].size - size;
   }
   pthread_mutex_unlock(&lock);
   return found;
