@@ -13,7 +13,7 @@ AUTOLOAD = "from torch_fl_base.autoload import autoload; autoload()"
 def test_import_torch_claims_quietly_and_starts_nothing(evaluate: Any) -> None:
     answer = evaluate(
         f"""
-        import os, sys, threading
+        import os, pathlib, sys, threading
         before = dict(os.environ)
         import torch
         {AUTOLOAD}
@@ -24,6 +24,7 @@ def test_import_torch_claims_quietly_and_starts_nothing(evaluate: Any) -> None:
             "count": [torch.flagos.device_count(), torch.accelerator.device_count()],
             "activated": torch.flagos.is_initialized(),
             "environment": dict(os.environ) == before,
+            "libraries": [l for l in pathlib.Path("/proc/self/maps").read_text().split() if "libflagos_hal" in l],
             "threads": threading.active_count(),
             "tasks": len(os.listdir("/proc/self/task")),
         }}
@@ -37,6 +38,7 @@ def test_import_torch_claims_quietly_and_starts_nothing(evaluate: Any) -> None:
         "count": [0, 0],
         "activated": False,
         "environment": True,
+        "libraries": [],
         "threads": 1,
         "tasks": answer["tasks"],
     }

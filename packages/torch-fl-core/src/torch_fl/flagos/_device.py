@@ -35,7 +35,7 @@ def is_initialized() -> bool:
 def init() -> None:
     """Open the backends now rather than at the first use; a second call does nothing.
 
-    Raises: BackendError listing every candidate with its reason if none has a device; or saying what to do in a
+    Raises: BackendError listing every candidate with its reason if none has a device; saying what to do in a
         forked child whose parent has used a device.
     """
     activate()
