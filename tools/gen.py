@@ -26,6 +26,7 @@ def _from(module: str, function: str) -> Callable[[], str]:
 
 #: Page → the function that makes its text.
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/device-module.md": _from("torch_fl.flagos._page", "page"),
     "docs/env.md": _from("torch_fl_base._env_page", "page"),
     "docs/hal/requirements.md": _from("torch_fl_base.testing.kit.requirements", "render"),
 }

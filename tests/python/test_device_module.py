@@ -33,6 +33,7 @@ def test_missing_name_is_refused_with_the_reason() -> None:
         torch.flagos.temperatur()
 
 
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the list is that of torch 2.13")
 def test_reasons_are_for_names_that_exist() -> None:
     assert set(MISSING) <= set(torch.cuda.__all__)
     assert all(MISSING.values())
