@@ -1,6 +1,7 @@
 // _C.devices: backends, devices, the current device, start and end of the runtime.
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/device_lazy_init.h>
 
 #include <algorithm>
 #include <string>
@@ -184,6 +185,9 @@ void bindBackends(py::module_& m) {
 void bindDevices(py::module_& parent) {
   py::module_ m = parent.def_submodule("devices", "Backends and their devices.");
   bindBackends(m);
+  // torch.accelerator.synchronize does nothing until torch believes that the device was initialised, and torch believes so only from the
+  // first factory call on. Streams may have work before that.
+  onActivation([] { torch::utils::set_requires_device_init(kDeviceType, false); });
   m.def("current_device", [] { return static_cast<int>(currentDevice()); }, "The calling thread's current device; activates nothing.");
   m.def("set_device", torch::wrap_pybind_function_no_gil([](int64_t index) { setDevice(checkedIndex(index)); }), py::arg("index"),
         "Make a device current on the calling thread; −1 leaves it.");

@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "csrc/runtime/device_allocator.h"
+#include "csrc/runtime/event.h"
 #include "csrc/runtime/fork.h"
 #include "csrc/runtime/host_allocator.h"
 #include "csrc/runtime/settings.h"
+#include "csrc/runtime/stream_table.h"
 
 namespace flagos {
 namespace detail {
@@ -31,6 +33,7 @@ struct Runtime {
   int possible_count = -1;        // answer of possibleDeviceCount; −1 before it was asked
   std::atomic<bool> emulated_allowed{false};
   std::atomic<bool> shut_down{false};
+  std::atomic<void (*)()> on_activation{nullptr};
   std::atomic<int> known_count{0};  // the table's size, kept over a fork and the shutdown
 };
 
@@ -183,6 +186,7 @@ void publish(Runtime& state) {
   }
   state.known_count.store(next, std::memory_order_relaxed);
   detail::device_table_size.store(next, std::memory_order_release);
+  if (auto* callback = state.on_activation.load()) callback();
 }
 
 // Opens what may be opened and publishes the table if that gave a device. The number of devices. Lock held.
@@ -264,6 +268,8 @@ void setBackendRequests(std::vector<BackendRequest> requests) {
 }
 
 void allowEmulated() noexcept { runtime().emulated_allowed.store(true); }
+
+void onActivation(void (*callback)()) noexcept { runtime().on_activation.store(callback); }
 
 c10::DeviceIndex activate() {
   throwIfBadFork();
@@ -350,7 +356,9 @@ void shutdownRuntime() noexcept {
   }
   std::lock_guard<std::mutex> lock(state.mutex);
   if (state.shut_down.exchange(true)) return;
-  detail::device_table_size.store(0, std::memory_order_release);
+  detail::device_table_size.store(0, std::memory_order_release);  // from here on every use throws
+  destroyAllEvents();
+  detail::destroyAllStreams();
   for (size_t i = 0; i < state.records.size(); ++i) {
     if (state.initialised[i]) shutDownBackend(state, i);
   }

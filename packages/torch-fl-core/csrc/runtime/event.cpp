@@ -1,5 +1,8 @@
 #include "csrc/runtime/event.h"
 
+#include <array>
+#include <mutex>
+#include <unordered_set>
 #include <utility>
 
 #include "csrc/runtime/stream.h"
@@ -8,9 +11,26 @@
 namespace flagos {
 namespace {
 
+// The HAL events alive on one device. A vendor's shutdown may complain of handles left, or crash on them, and Python keeps events as
+// long as it likes.
+struct LiveEvents {
+  std::mutex mutex;  // guards handles
+  std::unordered_set<flagos_hal_event*> handles;
+};
+
+LiveEvents& liveEvents(c10::DeviceIndex device) {
+  static auto* instance = new std::array<LiveEvents, kMaxDevices>;
+  return (*instance)[static_cast<size_t>(device)];
+}
+
 const DeviceEntry& entryOf(c10::Stream stream) {
   TORCH_CHECK(stream.device_type() == kDeviceType, "flagos: an event was used with a stream of ", stream.device(), ".");
   return deviceEntry(stream.device_index());
+}
+
+void recordOn(const DeviceEntry& entry, detail::StreamEntry& stream, flagos_hal_event* event) {
+  std::lock_guard<std::mutex> lock(stream.order);
+  FLAGOS_CHECK(entry, entry.hal->event.record(event, stream.handle), "record an event");
 }
 
 }  // namespace
@@ -24,6 +44,11 @@ Event::Event(bool timing, bool blocking, bool interprocess) noexcept {
 Event::~Event() {
   // Not through deviceEntry, which throws after shutdown and in a fork; there the library does nothing, so it is not asked.
   if (handle_ == nullptr || isShutDown() || inBadFork()) return;
+  LiveEvents& live = liveEvents(device_);
+  {
+    std::lock_guard<std::mutex> lock(live.mutex);
+    if (live.handles.erase(handle_) == 0) return;  // the shutdown was faster
+  }
   detail::device_table[device_].hal->event.destroy(handle_);
 }
 
@@ -43,26 +68,23 @@ void Event::record(c10::Stream stream) {
               " was recorded on a stream of flagos:", static_cast<int>(entry.index),
               ". An event belongs to the device that it was recorded on first; make another one.");
   detail::StreamEntry& target = detail::findStream(entry, stream.id());
+  if (handle_ != nullptr) {
+    recordOn(entry, target, handle_);
+    return;
+  }
   flagos_hal_event* fresh = nullptr;
-  if (handle_ == nullptr) FLAGOS_CHECK(entry, entry.hal->event.create(entry.local, flags_, &fresh), "make an event");
-  flagos_hal_status status = FLAGOS_HAL_STATUS_OK;
-  {
-    std::lock_guard<std::mutex> lock(target.order);
-    status = entry.hal->event.record(fresh != nullptr ? fresh : handle_, target.handle);
+  FLAGOS_CHECK(entry, entry.hal->event.create(entry.local, flags_, &fresh), "make an event");
+  try {
+    recordOn(entry, target, fresh);
+    LiveEvents& live = liveEvents(entry.index);
+    std::lock_guard<std::mutex> lock(live.mutex);
+    live.handles.insert(fresh);
+  } catch (...) {
+    entry.hal->event.destroy(fresh);
+    throw;
   }
-  if (C10_UNLIKELY(status != FLAGOS_HAL_STATUS_OK)) {
-    // Compose the message first: destroy may not touch the library's last error, but need not be trusted with it.
-    try {
-      throwHalError(entry, status, "record an event");
-    } catch (...) {
-      if (fresh != nullptr) entry.hal->event.destroy(fresh);
-      throw;
-    }
-  }
-  if (fresh != nullptr) {
-    handle_ = fresh;
-    device_ = entry.index;
-  }
+  handle_ = fresh;
+  device_ = entry.index;
 }
 
 void Event::block(c10::Stream stream) const {
@@ -109,6 +131,17 @@ double Event::elapsedMs(const Event& end) const {
               "flagos: the time between two events was asked for before both were reached. Call synchronize() on the later one first.");
   FLAGOS_CHECK(entry, status, "measure the time between two events");
   return milliseconds;
+}
+
+void destroyAllEvents() noexcept {
+  for (c10::DeviceIndex device = 0; device < kMaxDevices; ++device) {
+    std::unordered_set<flagos_hal_event*> handles;
+    {
+      std::lock_guard<std::mutex> lock(liveEvents(device).mutex);
+      handles.swap(liveEvents(device).handles);
+    }
+    for (flagos_hal_event* handle : handles) detail::device_table[device].hal->event.destroy(handle);
+  }
 }
 
 }  // namespace flagos

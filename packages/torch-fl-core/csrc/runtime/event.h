@@ -7,7 +7,7 @@
 
 namespace flagos {
 
-// Move-only owner of one HAL event. Destruction never throws and is a no-op after shutdown.
+// Move-only owner of one HAL event. Destruction never throws and is a no-op after shutdown, which destroys the HAL events itself.
 class FLAGOS_API Event {
  public:
   explicit Event(bool timing = false, bool blocking = false, bool interprocess = false) noexcept;
@@ -33,5 +33,8 @@ class FLAGOS_API Event {
   c10::DeviceIndex device_ = -1;
   uint32_t flags_ = 0;
 };
+
+// At shutdown: gives back the HAL events of all Event objects that are still there.
+void destroyAllEvents() noexcept;
 
 }  // namespace flagos

@@ -47,4 +47,17 @@ c10::StreamId addStream(const DeviceEntry& device, flagos_hal_stream* handle, in
   return size + 1;
 }
 
+void destroyAllStreams() noexcept {
+  for (c10::DeviceIndex device = 0; device < kMaxDevices; ++device) {
+    StreamTable& table = stream_tables[device];
+    std::lock_guard<std::mutex> lock(table.mutex);
+    const c10::StreamId size = table.size.load(std::memory_order_relaxed);
+    for (c10::StreamId id = 1; id <= size; ++id) {
+      const auto place = static_cast<size_t>(id - 1);
+      const StreamEntry& entry = table.chunks[place / kStreamsPerChunk].load(std::memory_order_relaxed)[place % kStreamsPerChunk];
+      if (!entry.external) device_table[device].hal->stream.destroy(entry.handle);
+    }
+  }
+}
+
 }  // namespace flagos::detail

@@ -52,4 +52,7 @@ inline StreamEntry& findStream(const DeviceEntry& device, c10::StreamId id) {
 // Enters a HAL stream and returns its id; a stream that is there already keeps its id.
 c10::StreamId addStream(const DeviceEntry& device, flagos_hal_stream* handle, int priority, bool external);
 
+// At shutdown: gives back every stream that core made.
+void destroyAllStreams() noexcept;
+
 }  // namespace flagos::detail
