@@ -19,7 +19,8 @@ _LEAVE_OUT = ("FLAGOS_", "TORCH_DEVICE_BACKEND_AUTOLOAD")
 
 def _environment(variables: dict[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_LEAVE_OUT)}
-    return {**kept, **variables}
+    # Without visible GPUs a CUDA build of torch decides as a CPU build does, wherever the tests run.
+    return {**kept, "CUDA_VISIBLE_DEVICES": "", **variables}
 
 
 def _start(arguments: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:

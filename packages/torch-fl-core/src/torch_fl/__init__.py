@@ -14,6 +14,6 @@ from torch_fl_base.spec import BackendError, BackendSpec
 __all__ = ["BackendError", "BackendSpec", "Report", "flagos", "report"]
 
 if not _native.run_as_doctor(sys.argv, sys.orig_argv):
+    from torch_fl._report import Report, report
     from torch_fl._start import bindings as _C  # noqa: F401  (`torch_fl._C`, as if it were imported the usual way)
     from torch_fl._start import flagos
-    from torch_fl._report import Report, report

@@ -35,7 +35,7 @@ def page() -> str:
     legacy = sorted(name for name in vars(module) if name.endswith(("Tensor", "Storage")))
     parts.append(
         "\n## Other names\n\n"
-        "- `torch.flagos.amp`: `autocast`, `GradScaler`, `custom_fwd`, `custom_bwd` of torch.amp, for flagos.\n"
+        "- `torch.flagos.amp`: `autocast`, `GradScaler`, `custom_fwd`, `custom_bwd` as in torch.amp.\n"
         "- `OutOfMemoryError`: the one of torch. `BackendError`: a RuntimeError. `has_half`: true.\n"
         f"- The old types: {', '.join(f'`{name}`' for name in legacy)}.\n"
     )
