@@ -3,7 +3,7 @@
 //
 //   allocator_bench <HAL library> [backend name] [seconds per figure]
 //
-// Links with libtorch_fl; benchmarks/allocator.py builds and runs it.
+// Links with libtorch_fl; benchmarks/native.py builds and runs it.
 #include <c10/core/Allocator.h>
 
 #include <algorithm>

@@ -139,16 +139,19 @@ class FlagosDeviceAllocator final : public c10::DeviceAllocator {
 
   // A device that was never used has statistics too, all zero; asking for them starts nothing.
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+    throwIfBadFork();
     index = resolveIndex(index);
     if (DeviceArena* arena = existingArena(index)) return arena->stats();
     return activated() ? arenaOf(index).stats() : c10::CachingDeviceAllocator::DeviceStats{};
   }
 
   void resetAccumulatedStats(c10::DeviceIndex index) override {
+    throwIfBadFork();
     if (activated()) arenaOf(resolveIndex(index)).resetAccumulatedStats();
   }
 
   void resetPeakStats(c10::DeviceIndex index) override {
+    throwIfBadFork();
     if (activated()) arenaOf(resolveIndex(index)).resetPeakStats();
   }
 
@@ -207,6 +210,7 @@ bool isFromDeviceAllocator(const c10::DataPtr& pointer) noexcept { return pointe
 
 void recordStream(const c10::DataPtr& pointer, c10::Stream stream) {
   if (pointer.get() == nullptr || shut_down.load(std::memory_order_acquire)) return;
+  throwIfBadFork();
   TORCH_CHECK(stream.device_type() == kDeviceType, "flagos: record_stream was given the stream ", stream,
               "; it takes a stream of a flagos device.");
   if (isFromDeviceAllocator(pointer)) {
@@ -218,9 +222,15 @@ void recordStream(const c10::DataPtr& pointer, c10::Stream stream) {
   eachArena([&](DeviceArena& arena) { found = found || arena.recordUse(pointer.get(), stream); });
 }
 
-void setMemoryFraction(c10::DeviceIndex device, double fraction) { arenaOf(resolveIndex(device)).setFraction(fraction); }
+void setMemoryFraction(c10::DeviceIndex device, double fraction) {
+  throwIfBadFork();
+  arenaOf(resolveIndex(device)).setFraction(fraction);
+}
 
-double memoryFraction(c10::DeviceIndex device) { return arenaOf(resolveIndex(device)).fraction(); }
+double memoryFraction(c10::DeviceIndex device) {
+  throwIfBadFork();
+  return arenaOf(resolveIndex(device)).fraction();
+}
 
 std::pair<size_t, size_t> memoryInfo(c10::DeviceIndex device) {
   const DeviceEntry& entry = deviceEntry(resolveIndex(device));
@@ -231,6 +241,7 @@ std::pair<size_t, size_t> memoryInfo(c10::DeviceIndex device) {
 }
 
 c10::DeviceIndex deviceOfPointer(const void* pointer) {
+  throwIfBadFork();
   c10::DeviceIndex found = -1;
   eachArena([&](DeviceArena& arena) {
     if (found < 0 && arena.contains(pointer)) found = arena.device().index;
@@ -276,12 +287,14 @@ void notifyOutOfMemory(c10::DeviceIndex device, size_t asked, size_t total, size
 }
 
 std::vector<SegmentSnapshot> memorySnapshot() {
+  throwIfBadFork();
   std::vector<SegmentSnapshot> segments;
   eachArena([&](DeviceArena& arena) { arena.snapshot(segments); });
   return segments;
 }
 
 std::vector<std::vector<TraceRecord>> memoryTraces() {
+  throwIfBadFork();
   std::vector<std::vector<TraceRecord>> traces;
   eachArena([&](DeviceArena& arena) {
     traces.resize(static_cast<size_t>(arena.device().index) + 1);
@@ -291,6 +304,7 @@ std::vector<std::vector<TraceRecord>> memoryTraces() {
 }
 
 void recordMemoryHistory(const HistoryOptions& options, bool clear) {
+  throwIfBadFork();
   MemoryHistory::configure(options);
   if (clear) eachArena([](DeviceArena& arena) { arena.clearTrace(); });
 }

@@ -223,8 +223,7 @@ std::exception_ptr DeviceArena::collect(PendingEvents::Mode mode) {
   return result.error;
 }
 
-void DeviceArena::recordUse(Block* block, c10::Stream stream) {
-  std::lock_guard<SpinLock> lock(mutex_);
+void DeviceArena::addUse(Block* block, c10::Stream stream) {
   if (!block->allocated) return;
   if (stream.device_index() == device_.index && stream.id() == block->segment->pools->stream) return;
   std::vector<c10::Stream>& uses = block->more().uses;
@@ -232,6 +231,11 @@ void DeviceArena::recordUse(Block* block, c10::Stream stream) {
     if (known == stream) return;
   }
   uses.push_back(stream);
+}
+
+void DeviceArena::recordUse(Block* block, c10::Stream stream) {
+  std::lock_guard<SpinLock> lock(mutex_);
+  addUse(block, stream);
 }
 
 Segment* DeviceArena::segmentOf(const void* pointer) const {
@@ -255,16 +259,12 @@ Block* DeviceArena::blockAt(const void* pointer) {
 }
 
 bool DeviceArena::recordUse(const void* pointer, c10::Stream stream) {
-  Block* block = nullptr;
-  {
-    std::lock_guard<SpinLock> lock(mutex_);
-    Segment* segment = segmentOf(pointer);
-    if (segment == nullptr) return false;
-    block = segment->first;
-    while (block->next != nullptr && block->next->address <= pointer) block = block->next;
-  }
-  // Whoever names an address inside the block keeps the block alive during the call.
-  recordUse(block, stream);
+  std::lock_guard<SpinLock> lock(mutex_);
+  Segment* segment = segmentOf(pointer);
+  if (segment == nullptr) return false;
+  Block* block = segment->first;
+  while (block->next != nullptr && block->next->address <= pointer) block = block->next;
+  addUse(block, stream);
   return true;
 }
 

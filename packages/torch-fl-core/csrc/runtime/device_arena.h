@@ -107,6 +107,7 @@ class DeviceArena {
   // With mutex_ held.
   StreamPools& poolsOf(c10::StreamId stream);
   Block* hand(Block* block, size_t bytes, const ContextPtr& context);
+  void addUse(Block* block, c10::Stream stream);
   void finishFree(Block* block);
   void addFree(Block* block, bool recent);
   void takeFree(Block* block);

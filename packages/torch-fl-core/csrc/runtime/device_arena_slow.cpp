@@ -113,7 +113,7 @@ Block* DeviceArena::climbLadder(size_t bytes, c10::StreamId stream, MemoryTotals
   const size_t tight = direct ? size : tightSegmentSizeFor(size);
   Ladder ladder;
   ladder.over_limit = first == Grant::OverLimit;
-  std::lock_guard<std::mutex> one_at_a_time(slow_mutex_);
+  std::unique_lock<std::mutex> one_at_a_time(slow_mutex_);
   {
     std::lock_guard<SpinLock> lock(mutex_);
     ++counters_.num_alloc_retries;
@@ -138,6 +138,7 @@ Block* DeviceArena::climbLadder(size_t bytes, c10::StreamId stream, MemoryTotals
     if (grant == Grant::Given) return block;
     ladder.over_limit = grant == Grant::OverLimit;
   }
+  one_at_a_time.unlock();  // the observers may use the allocator
   failAllocation(bytes, ladder, context);
 }
 

@@ -83,12 +83,18 @@ class FlagosHostAllocator final : public at::HostAllocator {
 
   at::HostStats get_stats() override {
     at::HostStats stats;
-    fill(stats, pool().stats());
+    fill(stats, hostMemoryStats());
     return stats;
   }
 
-  void reset_accumulated_stats() override { pool().resetAccumulatedStats(); }
-  void reset_peak_stats() override { pool().resetPeakStats(); }
+  void reset_accumulated_stats() override {
+    throwIfBadFork();
+    pool().resetAccumulatedStats();
+  }
+  void reset_peak_stats() override {
+    throwIfBadFork();
+    pool().resetPeakStats();
+  }
 };
 
 FlagosHostAllocator& instance() noexcept {
@@ -148,11 +154,14 @@ bool isPinnedFor(const void* pointer, c10::DeviceIndex index) {
 }
 
 bool recordPinnedUse(const void* pointer, c10::Stream stream) {
-  if (pointer == nullptr || shut_down.load(std::memory_order_acquire)) return false;
+  if (pointer == nullptr || shut_down.load(std::memory_order_acquire) || inBadFork()) return false;
   return pool().recordUse(pointer, stream);
 }
 
-HostMemoryStats hostMemoryStats() { return pool().stats(); }
+HostMemoryStats hostMemoryStats() {
+  throwIfBadFork();
+  return pool().stats();
+}
 
 void releaseAllHostMemory() noexcept {
   if (shut_down.exchange(true, std::memory_order_acq_rel) || inBadFork()) return;
