@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -78,9 +79,18 @@ def test_decision(
 
 
 def test_other_plugin_that_torch_will_load_is_left_the_slot() -> None:
-    decision = autoload.decide(CPU, {}, lambda pattern: False, lambda: ["torch_npu: torch_npu:_autoload"])
+    decision = autoload.decide(CPU, {}, lambda pattern: False, lambda: ["torch_npu"])
     assert not decision.claim
-    assert "torch_npu: torch_npu:_autoload" in decision.reason
+    assert decision.reason == "other device plugins of torch are installed (torch_npu)"
+
+
+def test_plugin_that_is_imported_by_hand_is_left_the_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert autoload.other_plugins() == []
+    (tmp_path / "torch_directml.py").write_text("raise SystemExit('must not be imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert autoload.other_plugins() == ["torch_directml"]
 
 
 def test_bad_value_is_an_error_of_the_decision() -> None:

@@ -134,6 +134,7 @@ def test_missing_library_is_told_with_its_path(library: Path) -> None:
             FakeEntry("bad", ImportError("no module named sdk"), "pkg:backend"),
             "raised ImportError: no module named sdk",
         ),
+        (FakeEntry("bad", SystemExit(3), "pkg:backend"), "raised SystemExit: 3"),
         (FakeEntry("bad", 7, "pkg:backend"), "returned int, not a BackendSpec"),
         (
             FakeEntry("bad", BackendSpec("good", Path("x")), "pkg:backend"),

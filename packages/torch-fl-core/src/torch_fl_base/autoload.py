@@ -10,13 +10,14 @@ out without opening any driver: what torch was built for, device nodes, and visi
 from __future__ import annotations
 
 import glob
+import importlib.util
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from torch_fl_base import _entries, _env, _native
+from torch_fl_base import _entries, _env, _native, _vendors
 from torch_fl_base.spec import BackendError
 
 GROUP = "torch.backends"
@@ -96,7 +97,7 @@ def decide(
         return Decision(wish, f"FLAGOS_AUTOLOAD={1 if wish else 0}")
     others = (plugins or other_plugins)()
     if others:
-        return Decision(False, f"torch loads other device plugins too ({', '.join(others)})")
+        return Decision(False, f"other device plugins of torch are installed ({', '.join(others)})")
     if facts.mps:
         return Decision(False, "torch was built for mps")
     for own in _OWN:
@@ -122,9 +123,15 @@ def _hiding(own: _Own, environ: Mapping[str, str] | None) -> str | None:
 
 
 def other_plugins() -> list[str]:
-    """Return the other packages whose `torch.backends` entry torch calls, as "name: module:function"."""
-    entries = _entries.of_group(GROUP)
-    return sorted({f"{entry.name}: {entry.value}" for entry in entries if not entry.value.startswith(OURS)})
+    """Return the other installed packages that want PrivateUse1, by module name.
+
+    Those are the ones whose `torch.backends` entry torch calls, and known ones that are imported by hand: if
+    they found the slot taken, their import would fail.
+    """
+    modules = {entry.value.partition(":")[0] for entry in _entries.of_group(GROUP)}
+    found = {module for module in modules if not module.startswith(OURS)}
+    found.update(name for name in _vendors.OTHER_PLUGINS if importlib.util.find_spec(name) is not None)
+    return sorted(found)
 
 
 def _probe_paths() -> list[str]:
@@ -149,7 +156,7 @@ def facts_of(torch: Any) -> TorchFacts:
 
 last: Decision | None = None
 """What autoload decided in this process; None if torch did not call it."""
-failure: Exception | None = None
+failure: BaseException | None = None
 """What went wrong in it, kept for the doctor, the report and the first use."""
 
 
@@ -165,7 +172,7 @@ def autoload() -> None:
         last = decide(facts_of(sys.modules["torch"]))
         if last.claim:
             _native.load_part("torch_fl._claim").claim(explicit=False)
-    except Exception as error:  # noqa: BLE001  (see above)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (see above)
         failure = error
         last = Decision(
             False, str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}"

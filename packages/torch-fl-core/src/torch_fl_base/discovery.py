@@ -151,7 +151,7 @@ _NOT_OPENED = "not opened yet: that happens at the first use of a device"
 def _describe(entry: EntryPointLike) -> Record:
     try:
         spec = entry.load()()
-    except Exception as error:  # noqa: BLE001  (a vendor's package may raise anything; the others must go on)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (a vendor's package may raise anything; the others must go on)
         return Record(entry.name, State.FAILED, f"{entry.value} raised {type(error).__name__}: {error}")
     if not isinstance(spec, BackendSpec):
         return Record(
