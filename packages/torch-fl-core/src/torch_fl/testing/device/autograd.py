@@ -126,6 +126,7 @@ def test_gradcheck_passes(device: torch.device) -> None:
     assert torch.autograd.gradgradcheck(lambda x: x.tanh() * x, (leaf,))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_forward_mode_and_vmap(device: torch.device) -> None:
     x = torch.linspace(0.1, 1, 6, device=device)
     _, tangent = torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),))

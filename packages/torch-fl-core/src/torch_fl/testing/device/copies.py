@@ -39,7 +39,7 @@ def place(tensor: torch.Tensor, where: str, request: pytest.FixtureRequest) -> t
     if where == "host":
         return tensor.clone()
     if where == "pinned":
-        return tensor.pin_memory(torch.device("flagos"))
+        return tensor.pin_memory()
     fixture = {"device": "device", "second": "second_device", "foreign": "foreign_device"}[where]
     return tensor.to(request.getfixturevalue(fixture), copy=True)
 

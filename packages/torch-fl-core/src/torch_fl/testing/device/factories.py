@@ -32,6 +32,8 @@ FACTORIES = {
 @pytest.mark.parametrize("name", FACTORIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.complex64], ids=str)
 def test_factory_gives_cpus_values_on_the_device(device: torch.device, name: str, dtype: torch.dtype) -> None:
+    if dtype.is_complex and name in ("arange", "vander"):
+        pytest.skip("PyTorch has no complex arange")
     wanted = FACTORIES[name](device="cpu", dtype=dtype)
     made = FACTORIES[name](device=device, dtype=dtype)
     assert made.device == device

@@ -87,8 +87,7 @@ def test_math_backend_can_be_asked_for(device: torch.device) -> None:
 
 def test_choice_is_an_answer_and_not_an_error(device: torch.device) -> None:
     tensors = [tensor.to(device) for tensor in _inputs()]
-    choice = torch._fused_sdp_choice(*tensors)
-    assert SDPBackend(choice) in (SDPBackend.MATH, SDPBackend.OVERRIDEABLE, SDPBackend.EFFICIENT_ATTENTION)
+    assert SDPBackend(torch._fused_sdp_choice(*tensors)) is not SDPBackend.ERROR
 
 
 def test_dropout_is_reproducible_and_drops(device: torch.device) -> None:

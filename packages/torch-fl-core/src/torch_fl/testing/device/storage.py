@@ -35,6 +35,7 @@ def test_results_of_operators_have_storages_on_the_device(device: torch.device) 
         assert tensor.untyped_storage().device == a.device
 
 
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 def test_storage_moves_to_the_device_and_back(device: torch.device) -> None:
     host = torch.arange(5.0).untyped_storage()
     moved = host.flagos()  # type: ignore[attr-defined]

@@ -164,5 +164,6 @@ FIXTURES: dict[str, Any] = {
 
 
 def exported(namespace: dict[str, Any]) -> list[str]:
-    """Return what an area's module exports: its tests, and the fixtures they use."""
+    """Return what an area's module exports: its tests, and the fixtures, which are put into its namespace."""
+    namespace.update(FIXTURES)
     return [*(name for name in namespace if name.startswith(("test_", "Test"))), *FIXTURES]

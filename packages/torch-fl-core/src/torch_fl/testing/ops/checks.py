@@ -189,7 +189,9 @@ def _forward(subject: Subject) -> Pairs:
         call = call_of(sample)
         ours, theirs, complaints = subject.compare(function, call, strict=False)
         if theirs.random and complaints == [] and index < 4:
-            complaints = randomness.complaints(function, call, ours, theirs, subject.config)
+            complaints = randomness.complaints(
+                subject.info.name, function, call, ours, theirs, subject.config
+            )
         yield f"sample {index}", complaints
 
 
