@@ -48,8 +48,10 @@ _BACKEND = Annotated[
 
 @app.command("doctor")
 def doctor_command(as_json: _JSON = False) -> None:
-    """Tell what is installed, what every backend's state is, and what is wrong. Exit status 1: there are
-    problems."""
+    """Tell what is installed, the state of each backend, and what is wrong.
+
+    Exit status 1: something would stop a program.
+    """
     console = Console()
     with console.status("looking at torch and the backends …"):
         diagnosis = _doctor.diagnose()
@@ -92,8 +94,10 @@ def preflight_command(
     devices: Annotated[int, typer.Option("--devices", "-n", min=1, help="Devices that must be there.")] = 1,
     as_json: _JSON = False,
 ) -> None:
-    """Check that a job can start here: torch fits core, the backends open, there are enough devices. Exit
-    status 1: no."""
+    """Check that a job can start here, or that wheels would fit.
+
+    Torch fits core, flagos can be claimed, the backends open, there are enough devices. Exit status 1: no.
+    """
     if wheels:
         from torch_fl_base._wheels import check_wheel
 
