@@ -24,7 +24,12 @@ CORE = ROOT / "packages" / "torch-fl-core"
 #: What a sanitizer is told to compile with, which library carries it, and its options at run time.
 SANITIZERS = {
     "address": ("address,undefined", "libasan.so", "ASAN_OPTIONS", "halt_on_error=1:abort_on_error=0"),
-    "thread": ("thread", "libtsan.so", "TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1"),
+    "thread": (
+        "thread",
+        "libtsan.so",
+        "TSAN_OPTIONS",
+        "halt_on_error=1:second_deadlock_stack=1:die_after_fork=0",
+    ),
 }
 #: A sanitizer's report in the output of a program.
 MARKS = ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "WARNING: ThreadSanitizer", "runtime error:")
@@ -78,6 +83,8 @@ class Sanitized:
     def run(self, *command: str | Path, preload: bool = False, **options: str) -> tuple[int, str]:
         """Run a program with the sanitizer's options; `preload` for programs that are not built with it."""
         extra = "".join(f":{key}={value}" for key, value in options.items())
+        if self.name == "thread":
+            extra += f":suppressions={ROOT / 'tools' / 'tsan_suppressions.txt'}"
         environment = {
             **os.environ,
             self.variable: self.options + extra,

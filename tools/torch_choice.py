@@ -131,8 +131,10 @@ def pip_report(python: Path | str) -> Report:
         command += ["--retries", "1", "--report", "-", *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
-            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            raise LookupError((lines or done.stderr.splitlines() or ["pip failed without a word"])[-1])
+            lines = [
+                line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR")
+            ]
+            raise LookupError((lines or done.stderr.splitlines() or ["pip failed without a word"])[0])
         metadata: Mapping[str, Any] = json.loads(done.stdout)["install"][0]["metadata"]
         return metadata
 
