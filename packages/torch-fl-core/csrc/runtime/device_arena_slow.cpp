@@ -213,9 +213,16 @@ bool DeviceArena::settle(const StreamPools& pools, std::exception_ptr& error) {
 }
 
 bool DeviceArena::releaseSegment(Segment* segment, std::exception_ptr& error) {
-  Block* block = segment->first;
+  // Out of the map first: once the HAL has taken the memory back, it may give the same address to another thread.
+  std::unique_ptr<Segment> owned;
+  const auto key = reinterpret_cast<uintptr_t>(segment->address);
+  {
+    std::lock_guard<SpinLock> lock(mutex_);
+    auto place = segments_.find(key);
+    owned = std::move(place->second);
+    segments_.erase(place);
+  }
   const flagos_hal_status status = device_.hal->memory.release(device_.local, segment->address);
-  const size_t size = segment->size;
   if (status != FLAGOS_HAL_STATUS_OK) {
     try {
       throwHalError(device_, status, "give device memory back");
@@ -223,17 +230,17 @@ bool DeviceArena::releaseSegment(Segment* segment, std::exception_ptr& error) {
       keepFirst(error);
     }
     std::lock_guard<SpinLock> lock(mutex_);
-    addFree(block, /*recent=*/false);
+    addFree(segment->first, /*recent=*/false);
+    segments_[key] = std::move(owned);
     return false;
   }
   std::lock_guard<SpinLock> lock(mutex_);
   counters_.segment.decrease(segment->large, 1);
-  counters_.reserved_bytes.decrease(segment->large, size);
+  counters_.reserved_bytes.decrease(segment->large, segment->size);
   ++counters_.num_device_free;
-  if (isOversize(size)) counters_.oversize_segments.decrease(1);
-  note(MemoryAction::SegmentFree, reinterpret_cast<size_t>(segment->address), size, segment->pools->stream, nullptr);
-  objects_.discard(block);
-  segments_.erase(reinterpret_cast<uintptr_t>(segment->address));
+  if (isOversize(segment->size)) counters_.oversize_segments.decrease(1);
+  note(MemoryAction::SegmentFree, key, segment->size, segment->pools->stream, nullptr);
+  objects_.discard(segment->first);
   return true;
 }
 
