@@ -18,13 +18,14 @@ constexpr c10::DispatchKeySet kValueKeys({c10::DispatchKey::Conjugate, c10::Disp
 // Relabels a tensor that nobody else holds. The device is a protected member with no setter of its own: TensorImpl's public functions
 // change it only together with the storage.
 struct DeviceLabel : c10::TensorImpl {
+  static void setDevice(c10::TensorImpl* impl, c10::Device device) { impl->*(&DeviceLabel::device_opt_) = device; }
   static void set(c10::TensorImpl* impl, c10::Device device) {
     impl->_change_backend_component_keys(device);
-    impl->*(&DeviceLabel::device_opt_) = device;
+    setDevice(impl, device);
   }
 };
 
-at::Tensor makeAlias(const at::Tensor& tensor, const c10::intrusive_ptr<c10::StorageImpl>& storage, int64_t offset,
+at::Tensor makeAlias(const at::Tensor& tensor, c10::Storage storage, int64_t offset,
                      bool counts_versions) {
   c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
   c10::DispatchKeySet keys = c10::DispatchKeySet(c10::DispatchKey::CPU) | (original->key_set() & kValueKeys);
@@ -33,7 +34,7 @@ at::Tensor makeAlias(const at::Tensor& tensor, const c10::intrusive_ptr<c10::Sto
   if (C10_UNLIKELY(counts_versions)) {
     keys = keys | c10::getAutogradRelatedKeySetFromBackend(c10::BackendComponent::CPUBit) | c10::inplace_or_view_ks;
   }
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(storage), keys, original->dtype());
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), keys, original->dtype());
   impl->set_sizes_and_strides(original->sizes(), original->strides(), offset);
   if (C10_UNLIKELY(original->is_wrapped_number())) impl->set_wrapped_number(true);
   if (C10_UNLIKELY(counts_versions)) impl->set_version_counter(original->version_counter());
@@ -114,12 +115,24 @@ HostCall::LentStorage& HostCall::lend(const at::Tensor& tensor) {
 
 at::Tensor HostCall::alias(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kDeviceType) return tensor;
+  // A tensor given twice stays one tensor: kernels tell an in-place call by it, and then refuse to resize.
+  for (const auto& lent : lent_) {
+    if (!lent.original->is_same(tensor)) continue;
+    lent_.push_back({&tensor, lent.alias});
+    return lent_.back().alias;
+  }
+  if (traits_.elementwise && zero_copy_) {
+    c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
+    lent_.push_back({&tensor, makeAlias(tensor, original->storage(), original->storage_offset(), false)});
+    DeviceLabel::setDevice(lent_.back().alias.unsafeGetTensorImpl(), kHost);
+    return lent_.back().alias;
+  }
   const LentStorage& storage = lend(tensor);
   const int64_t itemsize = static_cast<int64_t>(tensor.unsafeGetTensorImpl()->itemsize());
   const int64_t offset = tensor.unsafeGetTensorImpl()->storage_offset() -
                          (C10_LIKELY(storage.first_byte == 0) ? 0 : storage.first_byte / itemsize);
   at::Tensor alias = makeAlias(tensor, storage.borrowed, offset, traits_.counts_versions);
-  lent_.push_back({&tensor, alias, Access::Read});
+  lent_.push_back({&tensor, alias});
   return alias;
 }
 
@@ -171,7 +184,7 @@ void HostCall::finishWrites() {
   for (const auto& [tensor, access] : seen_) {
     if (access == Access::Read) continue;
     for (const auto& lent : lent_) {
-      if (lent.original != tensor) continue;
+      if (lent.original != tensor || (zero_copy_ && traits_.elementwise)) continue;
       LentStorage& storage = lend(*tensor);
       if (C10_LIKELY(zero_copy_)) {
         finishZeroCopy(*tensor, lent.alias, storage);

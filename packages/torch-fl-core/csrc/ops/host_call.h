@@ -37,6 +37,9 @@ struct HostCallTraits {
   bool host_tensors_allowed = false;
   // The kernel counts versions of what it writes itself (_foreach_*_): aliases share the caller's version counters.
   bool counts_versions = false;
+  // The kernel reads and writes elements and neither makes views of its arguments nor resizes them (elementwise kernels, not out=):
+  // aliases may share the caller's storage, which saves one allocation a tensor.
+  bool elementwise = false;
 };
 
 class HostCall {
@@ -66,7 +69,6 @@ class HostCall {
   struct Lent {
     const at::Tensor* original;  // the caller's; outlives the call
     at::Tensor alias;
-    Access access;
   };
   struct LentStorage {
     c10::StorageImpl* original;

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -171,12 +172,13 @@ struct Hot;
 template <class Op, class R, class... Args>
 struct Hot<Op, R(Args...)> {
   static inline const OpRecord* record = nullptr;
+  static inline HostCallTraits traits;
 
   static R call(Args... args) { return run(std::index_sequence_for<Args...>{}, std::forward<Args>(args)...); }
 
   template <size_t... I>
   static R run(std::index_sequence<I...>, Args... args) {
-    HostCall call(record->id, record->traits);
+    HostCall call(record->id, traits);
     std::tuple<Held<Args>...> held{Held<Args>(std::forward<Args>(args))...};
     const ArgumentRecord* arguments = record->arguments.data();
     (std::get<I>(held).see(call, arguments[I].access), ...);
@@ -199,18 +201,27 @@ struct Hot<Op, R(Args...)> {
 
 // Registers the wrapper for the key of `library`; false if this torch minor lacks the operator or core has a kernel for it by hand.
 template <class Op>
-bool registerHot(torch::Library& library) {
+bool registerHot(torch::Library& library, bool elementwise) {
   const c10::OperatorName name(Op::name, Op::overload_name);
   const auto handle = c10::Dispatcher::singleton().findSchema(name);
   if (!handle.has_value() || handle->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return false;
   Hot<Op>::record = &opRecord(*handle);
+  Hot<Op>::traits = Hot<Op>::record->traits;
+  const bool has_out = std::string_view(Op::overload_name).find("out") != std::string_view::npos;
+  Hot<Op>::traits.elementwise = elementwise && !has_out;
   library.impl(c10::toString(name).c_str(), torch::CppFunction(TORCH_FN(Hot<Op>::call)));
   return true;
 }
 
 template <class... Ops>
 int64_t registerAll(torch::Library& library) {
-  return (int64_t{registerHot<Ops>(library)} + ...);
+  return (int64_t{registerHot<Ops>(library, /*elementwise=*/false)} + ...);
+}
+
+// For operators whose kernels are elementwise in the sense of HostCallTraits.
+template <class... Ops>
+int64_t registerElementwise(torch::Library& library) {
+  return (int64_t{registerHot<Ops>(library, /*elementwise=*/true)} + ...);
 }
 
 }  // namespace flagos::ops

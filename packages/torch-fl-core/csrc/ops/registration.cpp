@@ -17,9 +17,10 @@ namespace flagos::ops {
 
 namespace {
 
-// Composites that are routed as a whole nevertheless, because on a device that PyTorch does not know they choose another way, or
-// a slower one: convolution looks for a backend by device type.
-constexpr std::array<std::string_view, 2> kRoutedComposites = {"aten::convolution", "aten::convolution_backward"};
+// Composites that are routed as a whole nevertheless: on a device that PyTorch does not know by name they fail or take another way.
+// `convolution` looks for a backend by device type, `mode` for a name, `conj_physical_` for a kernel in a table of PyTorch's own.
+constexpr std::array<std::string_view, 4> kRoutedComposites = {"aten::convolution", "aten::convolution_backward",
+                                                               "aten::mode.values", "aten::conj_physical_"};
 
 // Operators with a CPU kernel that must not run as a whole on the host: their result is another's business.
 constexpr std::array<std::string_view, 6> kLeftAlone = {
@@ -36,7 +37,7 @@ bool wantsKernel(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
   if (contains(kLeftAlone, name)) return false;
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return true;
-  if (contains(kRoutedComposites, name)) return true;
+  if (contains(kRoutedComposites, c10::toString(op.operator_name()))) return true;
   // The composite kernels of _foreach_* loop over tensors on the device; as one host kernel they loop over aliases.
   return name.rfind("aten::_foreach_", 0) == 0 &&
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
