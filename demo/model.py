@@ -75,9 +75,9 @@ class Gpt(nn.Module):
         return functional.cross_entropy(self(tokens).flatten(0, 1), following.flatten())
 
     @torch.no_grad()
-    def write(self, tokens: Tensor, count: int) -> Tensor:
-        """Return `tokens` [1, time] with `count` more, each the likeliest one after those before it."""
+    def write(self, tokens: Tensor, count: int, temperature: float = 0.6) -> Tensor:
+        """Return `tokens` [1, time] with `count` more, drawn from the device's generator."""
         for _ in range(count):
-            scores = self(tokens[:, -self.shape.context :])
-            tokens = torch.cat([tokens, scores[:, -1:].argmax(-1)], dim=1)
+            scores = self(tokens[:, -self.shape.context :])[:, -1] / temperature
+            tokens = torch.cat([tokens, torch.multinomial(scores.softmax(-1), 1)], dim=1)
         return tokens

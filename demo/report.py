@@ -17,9 +17,9 @@ def source_counts() -> Counts:
     """Return what the router has counted so far; empty where torch-fl-core is not installed."""
     if importlib.util.find_spec("torch_fl") is None:
         return {}
-    from torch_fl import _C
+    import torch_fl._C as native
 
-    return {(source, op): (calls, copied) for op, source, calls, copied in _C.ops.counters()}
+    return {(source, op): (calls, copied) for op, source, calls, copied in native.ops.counters()}
 
 
 @dataclass

@@ -13,7 +13,7 @@ import torch
 
 def main() -> int:
     """Exercise each part of the device once; any surprise raises."""
-    from torch_fl import _C
+    import torch_fl._C as native
 
     device = torch.device("flagos", 0)
     torch.manual_seed(3)
@@ -83,7 +83,7 @@ def main() -> int:
         said = str(error)
     assert "size of tensor" in said, said
 
-    calls = sum(count for _, _, count, _ in _C.ops.counters())
+    calls = sum(count for _, _, count, _ in native.ops.counters())
     print(f"torch {torch.__version__}, Python {sys.version.split()[0]}: passed ({calls} calls routed)")
     return 0
 

@@ -122,13 +122,20 @@ class Sanitized:
         self.compile("flagos_hal_reference")
         return self.run(self.build / "allocator_stress", self.reference, str(self.seconds), "6", "1")
 
+    def stress_streams(self) -> tuple[int, str]:
+        """Threads that change devices and streams, use events and draw numbers, up to a shutdown."""
+        self.compile("stream_stress")
+        self.compile("flagos_hal_reference")
+        return self.run(self.build / "stream_stress", self.reference, str(self.seconds), "6", "1")
+
     def kit(self) -> tuple[int, str]:
         """The HAL level of the conformance kit on the sanitized library. Python itself is not sanitized and
         leaks by design.
         """
         self.compile("flagos_hal_reference")
         quirks = CORE / "src" / "torch_fl_base" / "testing" / "kit" / "reference_quirks.py"
-        command = [sys.executable, "-m", "torch_fl_base.testing.kit", self.reference, "--quirks", quirks]
+        command: list[str | Path] = [sys.executable, "-m", "torch_fl_base.testing.kit", self.reference]
+        command += ["--quirks", quirks]
         extra = {"detect_leaks": "0"} if self.name == "address" else {}
         return self.run(*command, preload=True, **extra)
 
@@ -139,6 +146,7 @@ class Sanitized:
             "layers": self.stress_layers,
             "kit": self.kit,
             "allocators": self.stress_allocators,
+            "streams": self.stress_streams,
         }
 
 
@@ -151,10 +159,13 @@ def main(arguments: list[str]) -> int:
         "sanitizers", nargs="*", choices=[*SANITIZERS, []], help="address, thread (default: both)"
     )
     parser.add_argument(
-        "--seconds", type=int, default=20, help="how long the allocator stress runs (%(default)s)"
+        "--seconds", type=int, default=20, help="how long the runtime's stress runs (%(default)s)"
     )
     parser.add_argument(
-        "--only", action="append", choices=["reference", "layers", "kit", "allocators"], help="these parts"
+        "--only",
+        action="append",
+        choices=["reference", "layers", "kit", "allocators", "streams"],
+        help="these parts",
     )
     options = parser.parse_args(arguments)
     if shutil.which("cmake") is None:

@@ -2,7 +2,8 @@
  * conformance kit is not shaped around the reference backend, and it is what the kit is tested with: every BREAK_<NAME> makes one
  * mistake that the kit must find (test_kit_catches_mistakes.py lists them with the requirement that each violates).
  *
- * Default: synchronous streams. -DASYNC: a worker thread per stream, and stream.host_callback. -DNO_RUNTIME: init finds no
+ * Default: synchronous streams. -DASYNC: a worker thread per stream, and stream.host_callback. -DMANAGED: the host sees device
+ * memory between host.begin_access and host.end_access only, as on a chip with caches of its own. -DNO_RUNTIME: init finds no
  * runtime. -DCRASHES, -DHANGS: device.synchronize does. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -61,6 +62,7 @@ struct flagos_hal_event {
 typedef struct Block {
   int32_t device;
   char* pointer;
+  char* shadow; /* MANAGED: what the device sees; `pointer` is then the host's view */
   uint64_t size;
   struct Block* next;
 } Block;
@@ -182,13 +184,29 @@ static void drop(Mark* mark) { /* under the lock */
   if (mark && --mark->references == 0) free(mark);
 }
 
+/* Where the device keeps what `pointer` names: elsewhere under MANAGED, if it is device memory. */
+static void* device_side(const void* pointer) {
+#ifdef MANAGED
+  const Block* block;
+  pthread_mutex_lock(&lock);
+  for (block = blocks; block; block = block->next) {
+    if ((const char*)pointer >= block->pointer && (const char*)pointer < block->pointer + block->size) {
+      pointer = block->shadow + ((const char*)pointer - block->pointer);
+      break;
+    }
+  }
+  pthread_mutex_unlock(&lock);
+#endif
+  return (void*)(uintptr_t)pointer;
+}
+
 static void perform(Work* work) {
   switch (work->kind) {
     case COPY:
-      memmove(work->destination, work->source, work->size);
+      memmove(device_side(work->destination), device_side(work->source), work->size);
       break;
     case FILL:
-      memset(work->destination, work->value, work->size);
+      memset(device_side(work->destination), work->value, work->size);
       break;
     case RECORD:
       pthread_mutex_lock(&lock);
@@ -387,6 +405,7 @@ static flagos_hal_status shutdown_library(void) {
     Block* block = blocks;
     blocks = block->next;
     free(block->pointer);
+    free(block->shadow);
     free(block);
   }
   for (index = 0; index < DEVICES; ++index) used[index] = 0;
@@ -443,7 +462,11 @@ static flagos_hal_status capability(int32_t asked, int64_t* out_value) {
   NEED(out_value);
   switch (asked) {
     case FLAGOS_HAL_CAP_HOST_ACCESS:
+#ifdef MANAGED
+      value = FLAGOS_HAL_HOST_ACCESS_MANAGED;
+#else
       value = FLAGOS_HAL_HOST_ACCESS_COHERENT;
+#endif
       break;
     case FLAGOS_HAL_CAP_ALIGNMENT:
       value = ALIGNMENT;
@@ -627,6 +650,10 @@ static flagos_hal_status allocate(int32_t device, uint64_t size, void** out_poin
   }
   block->device = device;
   block->pointer = pointer;
+  block->shadow = NULL;
+#ifdef MANAGED
+  block->shadow = malloc(size);
+#endif
   block->size = size;
 #ifdef BREAK_RACE
   pthread_mutex_unlock(&lock);
@@ -681,6 +708,7 @@ static flagos_hal_status release(int32_t device, void* pointer) {
 #ifndef BREAK_UNALIGNED
   free(block->pointer);
 #endif
+  free(block->shadow);
   free(block);
   return FLAGOS_HAL_STATUS_OK;
 }
@@ -708,7 +736,7 @@ static flagos_hal_status copy(int32_t device, void* destination, const void* sou
 #ifdef BREAK_COPY_LONG
   if (size % 4) size += 4 - size % 4;
 #endif
-  if (size) memcpy(destination, source, size);
+  if (size) memcpy(device_side(destination), device_side(source), size);
   return FLAGOS_HAL_STATUS_OK;
 }
 
@@ -742,7 +770,7 @@ static flagos_hal_status fill(int32_t device, void* destination, int32_t value, 
 #ifdef BREAK_FILL_WORDS
   size -= size % 4;
 #endif
-  if (size) memset(destination, value, size);
+  if (size) memset(device_side(destination), value, size);
   return FLAGOS_HAL_STATUS_OK;
 }
 
@@ -1096,6 +1124,51 @@ static flagos_hal_status elapsed(flagos_hal_event* start_event, flagos_hal_event
   return FLAGOS_HAL_STATUS_OK;
 }
 
+/* -------------------------------------------------------------------------------------------------- group host ---- */
+
+#ifdef MANAGED
+static flagos_hal_status move_view(const char* name, int32_t device, void* pointer, uint64_t size, uint32_t access, int begin) {
+  Block* block;
+  CHECK(on_device(name, device));
+#ifndef BREAK_ACCESS_BITS
+  if (access & ~(uint32_t)(FLAGOS_HAL_ACCESS_READ | FLAGOS_HAL_ACCESS_WRITE)) return FAIL(INVALID_ARGUMENT, "access 0x%x", access);
+#endif
+  if (size == 0) return FLAGOS_HAL_STATUS_OK;
+  pthread_mutex_lock(&lock);
+  for (block = blocks; block; block = block->next) {
+    const char* const start_of = pointer;
+    if (block->device == device && start_of >= block->pointer && start_of + size <= block->pointer + block->size) break;
+  }
+  if (block) {
+    const size_t offset = (size_t)((char*)pointer - block->pointer);
+#ifndef BREAK_ACCESS_STALE
+    if (begin) memcpy(pointer, block->shadow + offset, size);
+#endif
+#ifndef BREAK_ACCESS_LOST
+    if (!begin && (access & FLAGOS_HAL_ACCESS_WRITE)) memcpy(block->shadow + offset, pointer, size);
+#endif
+  }
+  pthread_mutex_unlock(&lock);
+#ifdef BREAK_ACCESS_ANYWHERE
+  return FLAGOS_HAL_STATUS_OK;
+#endif
+  return block ? FLAGOS_HAL_STATUS_OK : FAIL(INVALID_HANDLE, "%p is no memory of device %d", pointer, device);
+}
+
+static flagos_hal_status begin_access(int32_t device, void* pointer, uint64_t size, uint32_t access) {
+  return move_view("host.begin_access", device, pointer, size, access, 1);
+}
+
+static flagos_hal_status end_access(int32_t device, void* pointer, uint64_t size, uint32_t access) {
+  return move_view("host.end_access", device, pointer, size, access, 0);
+}
+
+static const flagos_hal_host_api host_api = {sizeof(host_api), NULL, NULL, NULL, NULL, begin_access, end_access};
+#define HOST &host_api
+#else
+#define HOST NULL
+#endif
+
 /* -------------------------------------------------------------------------------------------------- the tables ---- */
 
 static const flagos_hal_system_api system_api = {sizeof(system_api), init, shutdown_library, info, last_error, capability};
@@ -1115,7 +1188,7 @@ static const flagos_hal_stream_api stream_api = {
 static const flagos_hal_event_api event_api = {sizeof(event_api), create_event,      destroy_event, record,
                                                query_event,       synchronize_event, elapsed};
 static const flagos_hal_api api = {sizeof(api), FLAGOS_HAL_ABI_MAJOR, FLAGOS_HAL_ABI_MINOR, &system_api, &device_api,
-                                   &memory_api, &stream_api,          &event_api,           NULL,        NULL,
+                                   &memory_api, &stream_api,          &event_api,           HOST,        NULL,
                                    NULL,        NULL,                 NULL,                 NULL};
 
 FLAGOS_HAL_EXPORT flagos_hal_status flagos_hal_query(uint32_t core_major, uint32_t core_minor, const flagos_hal_api** out_api) {

@@ -39,7 +39,9 @@ const flagos_hal_api* hal = nullptr;
 
 std::atomic<uint64_t> transfers{0};
 std::atomic<uint64_t> callbacks{0};
+std::atomic<uint64_t> refusals{0};  // calls that are wrong on purpose
 int32_t devices = 0;
+std::mutex default_order[16];  // by device: who queues on its default stream
 
 void onCallback(void* argument) { static_cast<std::atomic<uint64_t>*>(argument)->fetch_add(1); }
 
@@ -156,12 +158,16 @@ class Worker {
     OK(hal->event->record(copied, stream));
     flagos_hal_stream* far = nullptr;
     OK(hal->stream->default_stream(other_, &far));
-    OK(hal->stream->wait_event(far, copied));
-    OK(hal->event->destroy(copied));  // the wait goes on
     flagos_hal_event* back = nullptr;
     OK(hal->event->create(other_, FLAGOS_HAL_EVENT_BLOCKING, &back));
-    OK(hal->memory->copy_async(far, to.data(), there, size, FLAGOS_HAL_COPY_DEVICE_TO_HOST));
-    OK(hal->event->record(back, far));
+    {
+      // All threads queue on the default streams, and what is queued on one stream is ordered by its callers.
+      std::lock_guard<std::mutex> order(default_order[other_]);
+      OK(hal->stream->wait_event(far, copied));
+      OK(hal->event->destroy(copied));  // the wait goes on
+      OK(hal->memory->copy_async(far, to.data(), there, size, FLAGOS_HAL_COPY_DEVICE_TO_HOST));
+      OK(hal->event->record(back, far));
+    }
     OK(hal->event->synchronize(back));
     CHECK(std::memcmp(from.data(), to.data(), size) == 0);
     OK(hal->event->destroy(back));
@@ -223,8 +229,10 @@ class Worker {
     flagos_hal_stream* old = place;
     OK(hal->stream->destroy(old));
     CHECK(hal->stream->query(old) == FLAGOS_HAL_STATUS_INVALID_HANDLE);
+    ++refusals;
     place = makeStream(device_);
     CHECK(hal->stream->query(old) == FLAGOS_HAL_STATUS_INVALID_HANDLE);
+    ++refusals;
     OK(hal->stream->query(place));
   }
 
@@ -320,6 +328,7 @@ void session(int rounds, int threads, unsigned seed) {
   for (int i = 0; i < 20; ++i) OK(hal->memory->fill_async(stream, left, i, 1 << 20));
   OK(hal->system->shutdown());
   CHECK(hal->stream->query(stream) == FLAGOS_HAL_STATUS_NOT_INITIALIZED);
+  ++refusals;
   OK(hal->stream->destroy(stream));
   OK(hal->memory->release(0, left));
 }

@@ -1,4 +1,4 @@
-"""The conformance kit finds every mistake (BREAK_<NAME>) that minimal_hal.c can be built with."""
+"""The conformance kit finds every mistake that minimal_hal.c and broken_reference.c can be built with."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from torch_fl_base._hal_header import include_dir
+from torch_fl_base.reference import backend
 
 HERE = Path(__file__).parent
-SOURCE = HERE / "minimal_hal.c"
 
 # Mistake by mistake, the tests that must find it: requirement ids or test names, as --filter takes them.
 SYNCHRONOUS: dict[str, str] = {
@@ -126,8 +126,54 @@ ASYNCHRONOUS: dict[str, str] = {
     "ELAPSED_PENDING": "HAL-EVT-06",
 }
 
-MISTAKES = [(name, False, where) for name, where in SYNCHRONOUS.items()]
-MISTAKES += [(name, True, where) for name, where in ASYNCHRONOUS.items()]
+MANAGED: dict[str, str] = {
+    "ACCESS_BITS": "HAL-HST-05",
+    "ACCESS_ANYWHERE": "HAL-HST-05",
+    "ACCESS_STALE": "HAL-HST-05",
+    "ACCESS_LOST": "HAL-HST-06",
+}
+
+# In the optional groups, by broken_reference.c.
+OPTIONAL: dict[str, str] = {
+    "HOST_ZERO": "HAL-HST-01",
+    "HOST_NOT_PINNED": "HAL-HST-01",
+    "HOST_NO_LIMIT": "HAL-HST-01",
+    "HOST_RELEASE_ANYTHING": "HAL-HST-02",
+    "HOST_RELEASE_NULL": "HAL-HST-02",
+    "REGISTER_OVERLAP": "HAL-HST-03",
+    "REGISTER_NOTHING": "HAL-HST-03",
+    "UNREGISTER_KEEPS": "HAL-HST-04",
+    "PEER_ITSELF": "HAL-PER-01",
+    "PEER_ENABLE_ITSELF": "HAL-PER-02",
+    "PEER_DISABLE_STRICT": "HAL-PER-03",
+    "PEER_COPY_SHORT": "HAL-PER-04",
+    "PEER_COPY_WAITS": "HAL-PER-04",
+    "PEER_COPY_UNORDERED": "HAL-PER-04",
+    "EXPORT_INTERIOR": "HAL-IPC-01",
+    "IMPORT_COPIES": "HAL-IPC-02",
+    "CLOSE_ANYTHING": "HAL-IPC-03",
+    "CAPTURE_RUNS": "HAL-GRF-01",
+    "CAPTURE_ANY_MODE": "HAL-GRF-01",
+    "CAPTURE_TWICE": "HAL-GRF-01",
+    "END_WITHOUT_CAPTURE": "HAL-GRF-02",
+    "CAPTURE_SURVIVES": "HAL-GRF-02",
+    "NEVER_CAPTURING": "HAL-GRF-03",
+    "LAUNCH_ONCE": "HAL-GRF-04",
+    "LAUNCH_WAITS": "HAL-GRF-04",
+    "GRAPH_DESTROY_WAITS": "HAL-GRF-05",
+    "EXCHANGE_FORGETS": "HAL-GRF-06",
+    "TRACE_TWICE": "HAL-TRC-01",
+    "TRACE_CONTEXT": "HAL-TRC-01",
+    "TRACE_GOES_ON": "HAL-TRC-02",
+    "TRACE_CLOCK": "HAL-TRC-03",
+    "NO_CORRELATION": "HAL-TRC-04",
+    "CORRELATION_SHARED": "HAL-TRC-04",
+    "ASYNC_ZERO": "HAL-ASY-01",
+    "ASYNC_NO_LIMIT": "HAL-ASY-01",
+    "RELEASE_ASYNC_WAITS": "HAL-ASY-02",
+    "RELEASE_ASYNC_LEAKS": "HAL-ASY-02",
+}
+
 COMPILER = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
 
 pytestmark = [
@@ -136,9 +182,9 @@ pytestmark = [
 ]
 
 
-def build(folder: Path, *defines: str) -> Path:
-    """Compile minimal_hal.c with some macros and return the library."""
-    library = folder / f"minimal_{'_'.join(defines).lower() or 'plain'}.so"
+def build(folder: Path, source: str, *defines: str) -> Path:
+    """Compile a library with some macros."""
+    library = folder / f"{source}.so"
     command = [
         str(COMPILER),
         "-std=gnu99",
@@ -150,17 +196,19 @@ def build(folder: Path, *defines: str) -> Path:
         "-w",
     ]
     command += [f"-D{define}" for define in defines]
-    subprocess.run([*command, "-I", str(include_dir()), str(SOURCE), "-o", str(library)], check=True)
+    subprocess.run(
+        [*command, "-I", str(include_dir()), str(HERE / source), "-o", str(library), "-ldl"], check=True
+    )
     return library
 
 
-@pytest.mark.parametrize(
-    ("mistake", "asynchronous", "where"), MISTAKES, ids=[f"{mistake}" for mistake, _, _ in MISTAKES]
-)
-def test_mistake_is_found(tmp_path: Path, mistake: str, asynchronous: bool, where: str) -> None:
-    defines = [f"BREAK_{mistake}", *(["ASYNC"] if asynchronous else [])]
-    library = build(tmp_path, *defines)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+def found(library: Path, where: str, **variables: str) -> str:
+    """Return what the kit's tests `where` have to say against a library; "" if they all pass."""
+    environment = {
+        **os.environ,
+        **variables,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
     process = subprocess.run(
         [sys.executable, str(HERE / "kit_driver.py"), str(library), where],
         capture_output=True,
@@ -170,14 +218,60 @@ def test_mistake_is_found(tmp_path: Path, mistake: str, asynchronous: bool, wher
     )
     lines = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
     assert any("started" in line for line in lines), f"no test was run\n{process.stderr}"
-    if process.returncode < 0:
-        return  # it took the process down in one of these tests, which the kit reports as such
+    if (
+        process.returncode < 0
+    ):  # it took the process down in one of these tests, which the kit reports as such
+        return f"crash in {lines[-1]['started']}"
     assert process.returncode == 0, process.stderr
-    survived = next((line["ran"] for line in lines if "ran" in line), None)
-    assert survived is None, f"{survived} tests of {where} passed although {mistake} is broken"
+    if any("failed" in line for line in lines):
+        return str(lines[-1]["message"])
+    assert lines[-1]["ran"] > 0, f"all tests of {where} were skipped"
+    return ""
 
 
-def test_every_switch_of_the_source_is_tried() -> None:
-    switches = set(re.findall(r"BREAK_(\w+)", SOURCE.read_text(encoding="utf-8")))
-    switches.discard("")
-    assert switches - {"NAME"} == {*SYNCHRONOUS, *ASYNCHRONOUS}
+@pytest.mark.parametrize("mistake", SYNCHRONOUS)
+def test_mistake_is_found(tmp_path: Path, mistake: str) -> None:
+    assert found(build(tmp_path, "minimal_hal.c", f"BREAK_{mistake}"), SYNCHRONOUS[mistake])
+
+
+@pytest.mark.parametrize("mistake", ASYNCHRONOUS)
+def test_mistake_in_asynchronous_streams_is_found(tmp_path: Path, mistake: str) -> None:
+    assert found(build(tmp_path, "minimal_hal.c", f"BREAK_{mistake}", "ASYNC"), ASYNCHRONOUS[mistake])
+
+
+@pytest.mark.parametrize("mistake", MANAGED)
+def test_mistake_in_managed_memory_is_found(tmp_path: Path, mistake: str) -> None:
+    assert found(build(tmp_path, "minimal_hal.c", f"BREAK_{mistake}", "MANAGED"), MANAGED[mistake])
+
+
+def reference() -> Path:
+    """Return the reference HAL: the installed one, or that of the variable TORCH_FL_TEST_REFERENCE."""
+    library = Path(os.environ.get("TORCH_FL_TEST_REFERENCE") or backend().library)
+    if not library.is_file():
+        pytest.skip(f"{library} is not built")
+    return library
+
+
+IPC = {"FLAGOS_REFERENCE_IPC": "1"}
+
+
+@pytest.mark.parametrize("mistake", OPTIONAL)
+def test_mistake_in_an_optional_group_is_found(tmp_path: Path, mistake: str) -> None:
+    wrapped = f'WRAPPED="{reference()}"'
+    library = build(tmp_path, "broken_reference.c", f"BREAK_{mistake}", wrapped)
+    assert found(library, OPTIONAL[mistake], **(IPC if OPTIONAL[mistake].startswith("HAL-IPC") else {}))
+
+
+@pytest.mark.parametrize("group", ["HST", "PER", "IPC", "GRF", "TRC", "ASY"])
+def test_wrapper_without_a_mistake_passes(tmp_path: Path, group: str) -> None:
+    library = build(tmp_path, "broken_reference.c", f'WRAPPED="{reference()}"')
+    assert found(library, f"HAL-{group}-*", **(IPC if group == "IPC" else {})) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "tried"),
+    [("minimal_hal.c", {*SYNCHRONOUS, *ASYNCHRONOUS, *MANAGED}), ("broken_reference.c", {*OPTIONAL})],
+    ids=["minimal", "reference"],
+)
+def test_every_switch_of_the_source_is_tried(source: str, tried: set[str]) -> None:
+    assert set(re.findall(r"BREAK_(\w+)", (HERE / source).read_text(encoding="utf-8"))) == tried

@@ -106,15 +106,15 @@ def test_table_of_requirements_notices_changes(tmp_path: Path) -> None:
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("streams", ["SYNCHRONOUS", "ASYNC"])
-def test_minimal_library_conforms(tmp_path: Path, streams: str) -> None:
-    report = run(build(tmp_path, streams))
+@pytest.mark.parametrize("kind", ["SYNCHRONOUS", "ASYNC", "MANAGED"])
+def test_minimal_library_conforms(tmp_path: Path, kind: str) -> None:
+    report = run(build(tmp_path, kind))
     assert report.ok, report.to_text()
     assert set(report.counts()) == {"passed", "skipped"}
     reasons = {result.message for result in report.results if result.outcome == "skipped"}
     missing = ("the library has no ", "capability ", "quirks.", "needs ", "a stream cannot be held up")
     assert [reason for reason in reasons if not reason.startswith(missing)] == []
-    assert report.description["groups"] == []
+    assert report.description["groups"] == (["host"] if kind == "MANAGED" else [])
     assert len(report.description["devices"]) == 2
 
 

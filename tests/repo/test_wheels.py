@@ -142,10 +142,12 @@ def test_import_torch_stays_quiet_with_everything_installed(
         "before = dict(os.environ)\n"
         "import torch\n"
         "assert dict(os.environ) == before\n"
-        "ours = [m for m in sys.modules if m.startswith('torch_fl_') and not m.startswith('torch_fl_base')]\n"
-        "assert ours == [], 'a vendor was imported'\n"
+        # Their descriptions may be asked for, and nothing else of them.
+        "ours = {m for m in sys.modules if m.startswith('torch_fl_') and not m.startswith('torch_fl_base')}\n"
+        "assert {m.partition('.')[2] for m in ours} <= {'', '_version'}, ours\n"
         "assert torch.flagos.is_available() is False\n"
-        "maps = open('/proc/self/maps').read()\n"
+        "from pathlib import Path\n"
+        "maps = Path('/proc/self/maps').read_text()\n"
         "assert 'libflagos_hal' not in maps, 'a library was opened'\n"
     )
     done = python(code, env=with_all_vendors)

@@ -25,22 +25,28 @@ def test_exit_waits_for_work_in_flight(evaluate: Evaluate) -> None:
     )
 
 
-def test_a_thread_that_still_uses_the_devices_at_exit_gets_an_error(evaluate: Evaluate) -> None:
-    evaluate(
+def test_threads_that_work_during_the_shutdown_get_an_error(evaluate: Evaluate) -> None:
+    answer = evaluate(
         """
-        stream = torch.Stream("flagos:1")
-        def work():
+        errors = []
+        def work(index):
+            stream = torch.Stream(f"flagos:{index % 2}")
             try:
                 while True:
-                    event = torch.Event("flagos"); event.record(stream); event.query()
-            except RuntimeError:
-                pass
-        for _ in range(2):
-            threading.Thread(target=work, daemon=True).start()
+                    event = torch.Event("flagos"); event.record(stream); event.wait(stream); event.query()
+            except RuntimeError as error:
+                errors.append(str(error))
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        [t.start() for t in threads]
         time.sleep(0.05)
-        answer = None
+        native.devices.shutdown()
+        [t.join() for t in threads]
+        answer = errors
         """
     )
+    assert len(answer) == 4
+    for error in answer:
+        assert "shut down" in error
 
 
 @pytest.mark.parametrize("kept", ["module attribute", "reference cycle", "atexit callback", "thread local"])

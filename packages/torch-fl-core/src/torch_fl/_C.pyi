@@ -198,3 +198,16 @@ class hal:
     def status_name(status: int) -> str: ...
     @staticmethod
     def status_text(status: int) -> str: ...
+
+class ops:
+    """Operators: registration and counters (csrc/bindings/bind_ops.cpp)."""
+
+    @staticmethod
+    def register_all() -> dict[str, int]:
+        """Register a kernel for every aten overload that needs one; how many were registered, by kind."""
+    @staticmethod
+    def counters() -> list[tuple[str, str, int, int]]:
+        """(operator, source, calls, bytes copied between host and device for it) since the start or the
+        last reset."""
+    @staticmethod
+    def reset_counters() -> None: ...
