@@ -203,8 +203,8 @@ class ops:
     """Operators: registration and counters (csrc/bindings/bind_ops.cpp)."""
 
     @staticmethod
-    def register_all() -> dict[str, int]:
-        """Register a kernel for every aten overload that needs one; how many were registered, by kind."""
+    def registered() -> dict[str, int]:
+        """How many kernels of operators were registered, by kind."""
     @staticmethod
     def counters() -> list[tuple[str, str, int, int]]:
         """(operator, source, calls, bytes copied between host and device for it) since the start or the
