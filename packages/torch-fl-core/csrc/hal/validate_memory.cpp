@@ -67,6 +67,8 @@ void Validator::reportLeaks() {
     events_.clear();
     graphs_.clear();
     default_streams_.clear();
+    captured_callbacks_.clear();
+    captures_.store(0);
     accesses_.clear();
   }
   if (objects == 0) return;

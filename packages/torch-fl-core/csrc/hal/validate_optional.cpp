@@ -248,7 +248,9 @@ flagos_hal_status Validator::graph_begin_capture(flagos_hal_stream* stream, int3
   Queueing queueing(*state, false);
   if (queueing.conflict()) return refuseConcurrent(kMember);
   const flagos_hal_status status = returned(kMember, library_.graph.begin_capture(stream, mode));
-  if (status == FLAGOS_HAL_STATUS_OK) state->capturing.store(true, std::memory_order_release);
+  if (status != FLAGOS_HAL_STATUS_OK) return status;
+  state->capturing.store(true, std::memory_order_release);
+  captures_.fetch_add(1, std::memory_order_release);
   return status;
 }
 
@@ -263,7 +265,8 @@ flagos_hal_status Validator::graph_end_capture(flagos_hal_stream* stream, flagos
   const flagos_hal_status status = returned(kMember, library_.graph.end_capture(stream, &graph));
   // After CAPTURE the stream is usable again; after any other failure the library knows better than this
   // layer.
-  if (status == FLAGOS_HAL_STATUS_OK || status == FLAGOS_HAL_STATUS_CAPTURE) state->capturing.store(false);
+  const bool ended = status == FLAGOS_HAL_STATUS_OK || status == FLAGOS_HAL_STATUS_CAPTURE;
+  if (ended && state->capturing.exchange(false)) captures_.fetch_sub(1, std::memory_order_release);
   if (status != FLAGOS_HAL_STATUS_OK) return status;
   if (!graph) return libraryFault(kMember, "HAL-GRF-02", "it answered OK and a null graph");
   auto graph_state = std::make_shared<GraphState>();

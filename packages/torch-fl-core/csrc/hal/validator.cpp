@@ -150,17 +150,20 @@ flagos_hal_status Validator::returned(Member member, flagos_hal_status status) n
   return status;
 }
 
+// What the library is given instead of the caller's function.
 struct Validator::CallbackCall {
   const Validator* validator;
   void (*function)(void*);
   void* argument;
+  bool once;  // false: part of a graph, which may run it any number of times
 
   static void run(void* self) {
-    const std::unique_ptr<CallbackCall> call(static_cast<CallbackCall*>(self));
+    auto* call = static_cast<CallbackCall*>(self);
     const Validator* before = in_callback_of;
     in_callback_of = call->validator;
     call->function(call->argument);
     in_callback_of = before;
+    if (call->once) delete call;
   }
 };
 
@@ -173,10 +176,22 @@ flagos_hal_status Validator::stream_host_callback(flagos_hal_stream* stream, voi
     return violation(kMember, FLAGOS_HAL_STATUS_INVALID_ARGUMENT, "HAL-STR-10", "the function is null");
   Queueing queueing(*state, false);
   if (queueing.conflict()) return refuseConcurrent(kMember);
-  auto call = std::make_unique<CallbackCall>(CallbackCall{this, function, argument});
+  // Streams take part in another stream's capture by waiting for its events, so the library is asked.
+  int32_t capturing = 0;
+  if (captures_.load(std::memory_order_acquire) > 0) {
+    static_cast<void>(library_.graph.is_capturing(stream, &capturing));
+  }
+  const bool once = capturing == 0;
+  auto call = std::make_unique<CallbackCall>(CallbackCall{this, function, argument, once});
   const flagos_hal_status status =
       returned(kMember, library_.stream.host_callback(stream, &CallbackCall::run, call.get()));
-  if (status == FLAGOS_HAL_STATUS_OK) call.release();  // owned by the queued call from here on
+  if (status != FLAGOS_HAL_STATUS_OK) return status;
+  if (once) {
+    static_cast<void>(call.release());  // it deletes itself, and may have done so by now
+  } else {
+    Lock lock(mutex_);
+    captured_callbacks_.push_back(std::move(call));
+  }
   return status;
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "csrc/hal/fork_watch.h"
 #include "csrc/hal/instance.h"
@@ -163,6 +164,7 @@ class Validator {
   std::atomic<int32_t> device_count_{-1};     // −1: not known
   std::atomic<int64_t> host_access_{FLAGOS_HAL_HOST_ACCESS_NONE};
   std::atomic<int64_t> alignment_{1};
+  std::atomic<int64_t> captures_{0};  // begun and not ended
 
   ForkSafeMutex mutex_;  // guards what follows; never held across a call of the library
   RangeMap ranges_[kBookCount];
@@ -171,6 +173,7 @@ class Validator {
   HandleMap<flagos_hal_event, EventState> events_;
   HandleMap<flagos_hal_graph, GraphState> graphs_;
   std::map<int32_t, const flagos_hal_stream*> default_streams_;
+  std::vector<std::shared_ptr<CallbackCall>> captured_callbacks_;     // graphs may run them until shutdown
   std::multimap<uintptr_t, std::pair<uint64_t, uint32_t>> accesses_;  // host.begin_access without its end
 };
 
