@@ -15,8 +15,10 @@ void bindOps(py::module_& module) {
   // Registering is what loading the module is for: kernels must be there before the device gets its name.
   static const ops::RegistrationCounts registered = ops::registerOperators();
   submodule.def(
-      "registered", [] { return py::dict(py::arg("hot") = registered.hot, py::arg("boxed") = registered.boxed); },
-      "How many aten overloads got a kernel when the module was loaded: unboxed wrappers (hot) and by schema (boxed).");
+      "registered",
+      [] { return py::dict(py::arg("hot") = registered.hot, py::arg("boxed") = registered.boxed); },
+      "How many aten overloads got a kernel when the module was loaded: unboxed wrappers (hot) and by schema "
+      "(boxed).");
   submodule.def(
       "counters",
       [] {
@@ -26,7 +28,8 @@ void bindOps(py::module_& module) {
         }
         return rows;
       },
-      "List (operator, source, calls, bytes copied between host and device for it) since the start or the last reset.");
+      "List (operator, source, calls, bytes copied between host and device for it) since the start or the "
+      "last reset.");
   submodule.def("reset_counters", &ops::resetCallCounts, "Set all counters to 0.");
 }
 

@@ -14,9 +14,10 @@ namespace {
 at::Tensor shadow(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kDeviceType) return tensor;
   auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)), nullptr, false);
-  at::Tensor host = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
-                                                             c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+      c10::StorageImpl::use_byte_size_t(), 0, c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)),
+      nullptr, false);
+  at::Tensor host = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
   host.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides());
   if (tensor.requires_grad() && !host.is_inference()) host.set_requires_grad(true);
   return host;
@@ -25,10 +26,12 @@ at::Tensor shadow(const at::Tensor& tensor) {
 // Asks the CPU's own chooser. Its answers hold for us as they are: `flash` leads a device that is not CUDA to
 // _scaled_dot_product_flash_attention_for_cpu, an operator of the source cpu with its own backward.
 int64_t chooseAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                        const std::optional<at::Tensor>& mask, double dropout, bool causal, std::optional<double> scale,
-                        bool enable_gqa) {
-  const std::optional<at::Tensor> host_mask = mask.has_value() ? std::optional<at::Tensor>(shadow(*mask)) : std::nullopt;
-  return at::_fused_sdp_choice(shadow(query), shadow(key), shadow(value), host_mask, dropout, causal, scale, enable_gqa);
+                        const std::optional<at::Tensor>& mask, double dropout, bool causal,
+                        std::optional<double> scale, bool enable_gqa) {
+  const std::optional<at::Tensor> host_mask =
+      mask.has_value() ? std::optional<at::Tensor>(shadow(*mask)) : std::nullopt;
+  return at::_fused_sdp_choice(shadow(query), shadow(key), shadow(value), host_mask, dropout, causal, scale,
+                               enable_gqa);
 }
 
 }  // namespace

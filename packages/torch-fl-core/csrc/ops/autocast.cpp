@@ -7,16 +7,20 @@ namespace at::autocast {
 
 namespace {
 
-at::Tensor refuseBinaryCrossEntropy(const Tensor& /*input*/, const Tensor& /*target*/, const std::optional<Tensor>& /*weight*/,
-                                    int64_t /*reduction*/) {
-  TORCH_CHECK(false,
-              "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: in a low precision the "
-              "logarithm overflows. Use binary_cross_entropy_with_logits or BCEWithLogitsLoss, which are safe.");
+at::Tensor refuseBinaryCrossEntropy(const Tensor& /*input*/, const Tensor& /*target*/,
+                                    const std::optional<Tensor>& /*weight*/, int64_t /*reduction*/) {
+  TORCH_CHECK(
+      false,
+      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: in a low "
+      "precision the "
+      "logarithm overflows. Use binary_cross_entropy_with_logits or BCEWithLogitsLoss, which are safe.");
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) { library.fallback(torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFallthrough());
+}
 
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #define FLAGOS_LOWER_PRECISION(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)

@@ -20,7 +20,8 @@ OpId copyId() {
   return id;
 }
 
-// PyTorch's own copy kernel over lent memory: dtypes, strides, conjugate bits and the check for overlap are its business.
+// PyTorch's own copy kernel over lent memory: dtypes, strides, conjugate bits and the check for overlap are
+// its business.
 void copyOnHost(const at::Tensor& destination, const at::Tensor& source) {
   static const c10::DispatchKeySet host_keys(c10::DispatchKey::CPU);
   HostCall call(copyId(), {.host_tensors_allowed = true});
@@ -40,20 +41,24 @@ bool sameBits(const at::Tensor& destination, const at::Tensor& source) {
 
 bool sameLayout(const at::Tensor& destination, const at::Tensor& source) {
   return destination.sizes() == source.sizes() && destination.is_non_overlapping_and_dense() &&
-         (destination.strides() == source.strides() || (destination.is_contiguous() && source.is_contiguous()));
+         (destination.strides() == source.strides() ||
+          (destination.is_contiguous() && source.is_contiguous()));
 }
 
 bool sharesMemory(const at::Tensor& a, const at::Tensor& b) {
   return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
 }
 
-// A dense tensor of `destination`'s dtype and sizes on the device of `like`; keeps destination's strides where they are dense.
+// A dense tensor of `destination`'s dtype and sizes on the device of `like`; keeps destination's strides
+// where they are dense.
 at::Tensor denseLike(const at::Tensor& destination, const at::Tensor& like) {
-  return at::empty_like(destination, destination.options().device(like.device()).pinned_memory(false),
-                        destination.is_non_overlapping_and_dense() ? at::MemoryFormat::Preserve : at::MemoryFormat::Contiguous);
+  return at::empty_like(
+      destination, destination.options().device(like.device()).pinned_memory(false),
+      destination.is_non_overlapping_and_dense() ? at::MemoryFormat::Preserve : at::MemoryFormat::Contiguous);
 }
 
-// Device and host, or two devices: convert and pack on the side of the source, move the bytes, unpack on the side of the destination.
+// Device and host, or two devices: convert and pack on the side of the source, move the bytes, unpack on the
+// side of the destination.
 void copyAcross(const at::Tensor& destination, const at::Tensor& source, bool non_blocking) {
   if (sameBits(destination, source) && sameLayout(destination, source)) {
     transfer(destination, source, non_blocking);
@@ -62,8 +67,8 @@ void copyAcross(const at::Tensor& destination, const at::Tensor& source, bool no
   at::Tensor packed = source;
   const bool dense_destination = destination.is_non_overlapping_and_dense();
   if (source.is_conj() || source.is_neg() || destination.is_conj() || destination.is_neg() ||
-      source.dtype() != destination.dtype() || source.sizes() != destination.sizes() || !source.is_non_overlapping_and_dense() ||
-      (dense_destination && !sameLayout(destination, source))) {
+      source.dtype() != destination.dtype() || source.sizes() != destination.sizes() ||
+      !source.is_non_overlapping_and_dense() || (dense_destination && !sameLayout(destination, source))) {
     packed = denseLike(destination, source);
     packed.copy_(source);
   }
@@ -71,7 +76,8 @@ void copyAcross(const at::Tensor& destination, const at::Tensor& source, bool no
     transfer(destination, packed, /*non_blocking=*/false);
     return;
   }
-  at::Tensor arrived = at::empty_like(packed, packed.options().device(destination.device()), at::MemoryFormat::Preserve);
+  at::Tensor arrived =
+      at::empty_like(packed, packed.options().device(destination.device()), at::MemoryFormat::Preserve);
   transfer(arrived, packed, /*non_blocking=*/false);
   at::Tensor(destination).copy_(arrived);
 }
@@ -79,13 +85,15 @@ void copyAcross(const at::Tensor& destination, const at::Tensor& source, bool no
 at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (self.is_same(source)) return self;
   TORCH_CHECK(self.layout() == at::Layout::Strided && source.layout() == at::Layout::Strided,
-              "flagos: copy_ from layout ", source.layout(), " to layout ", self.layout(), " is not supported.");
+              "flagos: copy_ from layout ", source.layout(), " to layout ", self.layout(),
+              " is not supported.");
   const at::Tensor expanded = source.sizes() == self.sizes() ? source : source.expand_as(self);
   if (self.numel() == 0) return self;
   const bool within = onDevice(self) && onDevice(expanded);
   if (within && self.device() == expanded.device()) {
     const DeviceEntry& entry = deviceEntry(self.device().index());
-    const bool plain = sameBits(self, expanded) && sameLayout(self, expanded) && !sharesMemory(self, expanded);
+    const bool plain =
+        sameBits(self, expanded) && sameLayout(self, expanded) && !sharesMemory(self, expanded);
     if (plain && !entry.host_accessible) {
       transfer(self, expanded, non_blocking);
     } else {
@@ -96,8 +104,8 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
   if (!within) {
     const DeviceEntry& entry = deviceEntry((onDevice(self) ? self : expanded).device().index());
     const at::Tensor& host = onDevice(self) ? expanded : self;
-    TORCH_CHECK(host.device().type() == c10::DeviceType::CPU, "flagos: copy_ between ", self.device(), " and ",
-                expanded.device(), " is not supported; go through the CPU.");
+    TORCH_CHECK(host.device().type() == c10::DeviceType::CPU, "flagos: copy_ between ", self.device(),
+                " and ", expanded.device(), " is not supported; go through the CPU.");
     const bool queued = non_blocking && isPinned(host.storage().data());
     if (entry.host_accessible && !queued) {
       copyOnHost(self, expanded);

@@ -16,9 +16,11 @@ namespace {
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
 at::Tensor wrap(c10::DeviceIndex device, size_t bytes, at::ScalarType dtype) {
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                       allocateOn(device, bytes), deviceAllocator(), /*resizable=*/true);
-  return at::detail::make_tensor_base<c10::TensorImpl>(std::move(storage), kKeys, c10::scalarTypeToTypeMeta(dtype));
+  auto storage =
+      c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                            allocateOn(device, bytes), deviceAllocator(), /*resizable=*/true);
+  return at::detail::make_tensor_base<c10::TensorImpl>(std::move(storage), kKeys,
+                                                       c10::scalarTypeToTypeMeta(dtype));
 }
 
 c10::DeviceIndex checkedDevice(std::optional<at::Layout> layout, std::optional<at::Device> device,
@@ -26,12 +28,14 @@ c10::DeviceIndex checkedDevice(std::optional<at::Layout> layout, std::optional<a
   TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::Layout::Strided) == at::Layout::Strided,
                               "flagos: empty tensors of layout ", layout.value_or(at::Layout::Strided),
                               " are not supported; only torch.strided is.");
-  TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned; pin_memory=True and device=\"",
+  TORCH_CHECK(!pin_memory.value_or(false),
+              "Only dense CPU tensors can be pinned; pin_memory=True and device=\"",
               device.value_or(at::Device(kDeviceType)), "\" exclude each other.");
   return resolveIndex(device.has_value() ? device->index() : static_cast<c10::DeviceIndex>(-1));
 }
 
-// As PyTorch does for its own devices: with deterministic algorithms on, fresh memory is filled with a value that shows.
+// As PyTorch does for its own devices: with deterministic algorithms on, fresh memory is filled with a value
+// that shows.
 void fillIfDeterministic(const at::Tensor& tensor) {
   if (C10_LIKELY(!at::globalContext().deterministicAlgorithms() ||
                  !at::globalContext().deterministicFillUninitializedMemory())) {
@@ -41,19 +45,21 @@ void fillIfDeterministic(const at::Tensor& tensor) {
   if (target.is_floating_point() || target.is_complex()) {
     target.fill_(std::numeric_limits<double>::quiet_NaN());
   } else if (target.scalar_type() != at::kBool) {
-    target.fill_(target.scalar_type() == at::kByte ? at::Scalar(255) : at::Scalar(std::numeric_limits<int8_t>::max()));
+    target.fill_(target.scalar_type() == at::kByte ? at::Scalar(255)
+                                                   : at::Scalar(std::numeric_limits<int8_t>::max()));
   } else {
     target.fill_(true);
   }
 }
 
-at::Tensor emptyMemoryFormat(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
-                             std::optional<at::Device> device, std::optional<bool> pin_memory,
-                             std::optional<at::MemoryFormat> memory_format) {
+at::Tensor emptyMemoryFormat(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                             std::optional<at::Layout> layout, std::optional<at::Device> device,
+                             std::optional<bool> pin_memory, std::optional<at::MemoryFormat> memory_format) {
   const c10::DeviceIndex index = checkedDevice(layout, device, pin_memory);
   const at::ScalarType type = c10::dtype_or_default(dtype);
   at::detail::check_size_nonnegative(size);
-  at::Tensor tensor = wrap(index, at::detail::computeStorageNbytesContiguous(size, c10::elementSize(type)), type);
+  at::Tensor tensor =
+      wrap(index, at::detail::computeStorageNbytesContiguous(size, c10::elementSize(type)), type);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (size.size() != 1 || size[0] != 0) impl->generic_set_sizes_contiguous(size);
   if (memory_format.has_value() && *memory_format != at::MemoryFormat::Contiguous) {
@@ -64,9 +70,11 @@ at::Tensor emptyMemoryFormat(at::IntArrayRef size, std::optional<at::ScalarType>
 }
 
 at::Tensor emptyStrided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
-                        std::optional<at::Layout> layout, std::optional<at::Device> device, std::optional<bool> pin_memory) {
+                        std::optional<at::Layout> layout, std::optional<at::Device> device,
+                        std::optional<bool> pin_memory) {
   const c10::DeviceIndex index = checkedDevice(layout, device, pin_memory);
-  TORCH_CHECK(size.size() == stride.size(), "empty_strided: size has ", size.size(), " dimensions and stride ", stride.size());
+  TORCH_CHECK(size.size() == stride.size(), "empty_strided: size has ", size.size(),
+              " dimensions and stride ", stride.size());
   at::detail::check_size_nonnegative(size);
   at::Tensor tensor = emptyOn(index, size, c10::dtype_or_default(dtype), stride);
   fillIfDeterministic(tensor);
@@ -74,8 +82,9 @@ at::Tensor emptyStrided(at::IntArrayRef size, at::IntArrayRef stride, std::optio
 }
 
 // Tensors that stand for zeros without memory (forward-mode AD).
-at::Tensor efficientZeroTensor(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
-                               std::optional<at::Device> device, std::optional<bool> pin_memory) {
+at::Tensor efficientZeroTensor(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                               std::optional<at::Layout> layout, std::optional<at::Device> device,
+                               std::optional<bool> pin_memory) {
   const c10::DeviceIndex index = checkedDevice(layout, device, pin_memory);
   at::native::ZeroTensorAllocator allocator(at::Device(kDeviceType, index));
   const c10::DispatchKeySet keys = kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor);

@@ -12,29 +12,33 @@ namespace {
 
 const c10::Device kHost(c10::DeviceType::CPU);
 
-// Keys that change how a kernel reads the bytes; everything else of the caller's tensor (autograd, subclasses) stays behind.
+// Keys that change how a kernel reads the bytes; everything else of the caller's tensor (autograd,
+// subclasses) stays behind.
 constexpr c10::DispatchKeySet kValueKeys({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
 
-// Relabels a tensor that nobody else holds. The device is a protected member with no setter of its own: TensorImpl's public functions
-// change it only together with the storage.
+// Relabels a tensor that nobody else holds. The device is a protected member with no setter of its own:
+// TensorImpl's public functions change it only together with the storage.
 struct DeviceLabel : c10::TensorImpl {
-  static void setDevice(c10::TensorImpl* impl, c10::Device device) { impl->*(&DeviceLabel::device_opt_) = device; }
+  static void setDevice(c10::TensorImpl* impl, c10::Device device) {
+    impl->*(&DeviceLabel::device_opt_) = device;
+  }
   static void set(c10::TensorImpl* impl, c10::Device device) {
     impl->_change_backend_component_keys(device);
     setDevice(impl, device);
   }
 };
 
-at::Tensor makeAlias(const at::Tensor& tensor, c10::Storage storage, int64_t offset,
-                     bool counts_versions) {
+at::Tensor makeAlias(const at::Tensor& tensor, c10::Storage storage, int64_t offset, bool counts_versions) {
   c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
   c10::DispatchKeySet keys = c10::DispatchKeySet(c10::DispatchKey::CPU) | (original->key_set() & kValueKeys);
   // A tensor without autograd's keys has no version counter.
   counts_versions = counts_versions && !original->is_inference();
   if (C10_UNLIKELY(counts_versions)) {
-    keys = keys | c10::getAutogradRelatedKeySetFromBackend(c10::BackendComponent::CPUBit) | c10::inplace_or_view_ks;
+    keys = keys | c10::getAutogradRelatedKeySetFromBackend(c10::BackendComponent::CPUBit) |
+           c10::inplace_or_view_ks;
   }
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), keys, original->dtype());
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), keys,
+                                                   original->dtype());
   impl->set_sizes_and_strides(original->sizes(), original->strides(), offset);
   if (C10_UNLIKELY(original->is_wrapped_number())) impl->set_wrapped_number(true);
   if (C10_UNLIKELY(counts_versions)) impl->set_version_counter(original->version_counter());
@@ -44,7 +48,8 @@ at::Tensor makeAlias(const at::Tensor& tensor, c10::Storage storage, int64_t off
 }  // namespace
 
 bool HostCall::deviceDiffers(const at::Tensor& tensor, Access access) const {
-  // As everywhere in PyTorch, a 0-dim tensor of the host stands for a number; but it cannot hold a device's result.
+  // As everywhere in PyTorch, a 0-dim tensor of the host stands for a number; but it cannot hold a device's
+  // result.
   return access != Access::Read || (tensor.dim() != 0 && !traits_.host_tensors_allowed);
 }
 
@@ -106,9 +111,9 @@ HostCall::LentStorage& HostCall::lend(const at::Tensor& tensor) {
   lent.original = original;
   lent.lent_data = data;
   // Borrowed: no context and no deleter. The caller holds the original for the whole call.
-  lent.borrowed = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), original->nbytes(),
-                                                        c10::DataPtr(data, kHost), hostRegionAllocator(),
-                                                        original->resizable());
+  lent.borrowed = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                        original->nbytes(), c10::DataPtr(data, kHost),
+                                                        hostRegionAllocator(), original->resizable());
   storages_.push_back(std::move(lent));
   return storages_.back();
 }
@@ -138,9 +143,11 @@ at::Tensor HostCall::alias(const at::Tensor& tensor) {
 
 at::Tensor HostCall::viewOnOriginal(const at::Tensor& output, const LentStorage& storage) {
   for (const auto& lent : lent_) {
-    const bool same_storage = lent.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == storage.original;
+    const bool same_storage =
+        lent.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == storage.original;
     if (!same_storage || lent.original->dtype() != output.dtype()) continue;
-    const int64_t offset = output.storage_offset() + storage.first_byte / static_cast<int64_t>(output.itemsize());
+    const int64_t offset =
+        output.storage_offset() + storage.first_byte / static_cast<int64_t>(output.itemsize());
     return at::native::as_strided_tensorimpl(*lent.original, output.sizes(), output.strides(), offset);
   }
   return upload(output.clone());  // a view as another dtype: no operator but the view primitives returns one
@@ -152,8 +159,9 @@ at::Tensor HostCall::result(at::Tensor output) {
   for (const auto& lent : lent_) {
     if (lent.alias.unsafeGetTensorImpl() == impl) return *lent.original;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(output.layout() == c10::Layout::Strided, "flagos: ", opName(op_), " returned a tensor of layout ",
-                              output.layout(), ", which the device does not hold yet. Run it on the CPU: tensor.cpu().");
+  TORCH_CHECK_NOT_IMPLEMENTED(output.layout() == c10::Layout::Strided, "flagos: ", opName(op_),
+                              " returned a tensor of layout ", output.layout(),
+                              ", which the device does not hold yet. Run it on the CPU: tensor.cpu().");
   c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   for (const auto& lent : storages_) {
     if (lent.borrowed.get() == storage) return viewOnOriginal(output, lent);
@@ -169,7 +177,8 @@ at::Tensor HostCall::adopt(at::Tensor output) {
       c10::DataPtr data = adoptRegionMemory(std::move(storage->_mutable_data_ptr_no_checks()), device);
       const bool ours = data.device() == device;
       storage->set_data_ptr_noswap(std::move(data));
-      // Memory of another allocator (a library's own, another thread's). Rare; a copy keeps device memory in device blocks.
+      // Memory of another allocator (a library's own, another thread's). Rare; a copy keeps device memory in
+      // device blocks.
       if (C10_UNLIKELY(!ours)) return upload(output);
     } else {
       storage->set_data_ptr_noswap(c10::DataPtr(nullptr, device));

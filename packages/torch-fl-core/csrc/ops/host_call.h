@@ -1,15 +1,21 @@
 // One call of a host (CPU) kernel on tensors of a flagos device.
 //
-// The order of use: see() every tensor argument, begin(), alias() each of them for the kernel, run the kernel under the CPU key,
-// finishWrites(), then result() on what it returned. Two ways to run, chosen by the device:
+// The order of use: see() every tensor argument, begin(), alias() each of them for the kernel, run the kernel
+// under the CPU key, finishWrites(), then result() on what it returned. Two ways to run, chosen by the
+// device:
 //
-//  * zero copy, where the host may touch device memory: the alias is a fresh TensorImpl that carries only the CPU key, over a
-//    StorageImpl that borrows the same memory. The caller's tensors are never changed, so any number of threads may share them.
-//    What the kernel allocates comes from the device's allocator (host_region.h); a fresh result is relabelled in place.
-//  * staged, elsewhere: one buffer on the host per storage that is touched, filled with the range of bytes that the arguments span,
-//    and written back for the arguments that the kernel writes. Arguments that share a storage share the buffer.
+//  * zero copy, where the host may touch device memory: the alias is a fresh TensorImpl that carries only the
+//  CPU key, over a
+//    StorageImpl that borrows the same memory. The caller's tensors are never changed, so any number of
+//    threads may share them. What the kernel allocates comes from the device's allocator (host_region.h); a
+//    fresh result is relabelled in place.
+//  * staged, elsewhere: one buffer on the host per storage that is touched, filled with the range of bytes
+//  that the arguments span,
+//    and written back for the arguments that the kernel writes. Arguments that share a storage share the
+//    buffer.
 //
-// The alias needs a storage of its own: views made inside a kernel take their device from the storage, not from the tensor.
+// The alias needs a storage of its own: views made inside a kernel take their device from the storage, not
+// from the tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,10 +41,12 @@ enum class Access : uint8_t {
 struct HostCallTraits {
   // Takes tensors of the host of any shape beside device tensors (indices, lengths).
   bool host_tensors_allowed = false;
-  // The kernel counts versions of what it writes itself (_foreach_*_): aliases share the caller's version counters.
+  // The kernel counts versions of what it writes itself (_foreach_*_): aliases share the caller's version
+  // counters.
   bool counts_versions = false;
-  // The kernel reads and writes elements and neither makes views of its arguments nor resizes them (elementwise kernels, not out=):
-  // aliases may share the caller's storage, which saves one allocation a tensor.
+  // The kernel reads and writes elements and neither makes views of its arguments nor resizes them
+  // (elementwise kernels, not out=): aliases may share the caller's storage, which saves one allocation a
+  // tensor.
   bool elementwise = false;
 };
 
@@ -50,16 +58,19 @@ class HostCall {
 
   void see(const at::Tensor& tensor, Access access = Access::Read);
   void seeDevice(std::optional<c10::Device> device);  // of a factory's device argument
-  // Checks the arguments, waits for the current stream and enters the region. Throws c10::Error if devices differ.
+  // Checks the arguments, waits for the current stream and enters the region. Throws c10::Error if devices
+  // differ.
   void begin();
 
   // The tensor for the kernel: an alias of a flagos tensor, anything else unchanged.
   at::Tensor alias(const at::Tensor& tensor);
 
-  // Carries new sizes, a new storage and, when staged, the bytes of the written arguments back to the caller's tensors.
+  // Carries new sizes, a new storage and, when staged, the bytes of the written arguments back to the
+  // caller's tensors.
   void finishWrites();
 
-  // What the caller gets for a tensor that the kernel returned: the argument itself, a view of an argument, or a new flagos tensor.
+  // What the caller gets for a tensor that the kernel returned: the argument itself, a view of an argument,
+  // or a new flagos tensor.
   at::Tensor result(at::Tensor output);
 
   c10::DeviceIndex device() const noexcept { return device_; }
@@ -73,8 +84,8 @@ class HostCall {
   struct LentStorage {
     c10::StorageImpl* original;
     c10::intrusive_ptr<c10::StorageImpl> borrowed;
-    int64_t first_byte = 0;          // staged: where in the original the buffer begins
-    const void* lent_data = nullptr; // to notice that a kernel resized it
+    int64_t first_byte = 0;           // staged: where in the original the buffer begins
+    const void* lent_data = nullptr;  // to notice that a kernel resized it
   };
 
   LentStorage& lend(const at::Tensor& tensor);
@@ -93,7 +104,8 @@ class HostCall {
   c10::DeviceIndex device_ = -1;
   const DeviceEntry* entry_ = nullptr;
   std::optional<HostRegion> region_;
-  const at::Tensor* host_tensor_ = nullptr;  // a tensor of the host that must not be mixed with device tensors
+  const at::Tensor* host_tensor_ =
+      nullptr;  // a tensor of the host that must not be mixed with device tensors
   c10::SmallVector<Lent, 4> lent_;
   c10::SmallVector<LentStorage, 4> storages_;
   c10::SmallVector<std::pair<const at::Tensor*, Access>, 4> seen_;

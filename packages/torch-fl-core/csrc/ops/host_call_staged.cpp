@@ -18,8 +18,8 @@ constexpr c10::DispatchKeySet kValueKeys({c10::DispatchKey::Conjugate, c10::Disp
 std::pair<int64_t, int64_t> byteSpan(const c10::TensorImpl* impl) {
   const int64_t low = impl->storage_offset() * static_cast<int64_t>(impl->itemsize());
   if (impl->numel() == 0) return {low, low};
-  return {low, static_cast<int64_t>(at::detail::computeStorageNbytes(impl->sizes(), impl->strides(), impl->itemsize(),
-                                                                    impl->storage_offset()))};
+  return {low, static_cast<int64_t>(at::detail::computeStorageNbytes(
+                   impl->sizes(), impl->strides(), impl->itemsize(), impl->storage_offset()))};
 }
 
 }  // namespace
@@ -36,7 +36,8 @@ void HostCall::stage() {
     c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
     const auto [low, high] = byteSpan(impl);
     // Only an out= argument that fills its range leaves nothing of the old contents.
-    const bool read = access != Access::WriteOut || high - low != impl->numel() * static_cast<int64_t>(impl->itemsize());
+    const bool read =
+        access != Access::WriteOut || high - low != impl->numel() * static_cast<int64_t>(impl->itemsize());
     Span* span = nullptr;
     for (auto& known : spans) {
       if (known.storage == storage) span = &known;
@@ -49,7 +50,8 @@ void HostCall::stage() {
       span->high = std::max(span->high, high);
     }
   }
-  constexpr int64_t kLargestItem = 16;  // complex128: keeps offsets whole for every dtype that views the storage
+  constexpr int64_t kLargestItem =
+      16;  // complex128: keeps offsets whole for every dtype that views the storage
   for (auto& span : spans) {
     span.low -= span.low % kLargestItem;
     const int64_t bytes = std::max<int64_t>(span.high - span.low, 0);
@@ -61,9 +63,10 @@ void HostCall::stage() {
     lent.lent_data = lent.borrowed->data();
     if (bytes > 0 && span.read) {
       const auto* base = static_cast<const char*>(span.storage->data());
-      FLAGOS_CHECK(*entry_, entry_->hal->memory.copy(entry_->local, lent.borrowed->_mutable_data_ptr_no_checks().get(),
-                                                     base + span.low, static_cast<uint64_t>(bytes),
-                                                     FLAGOS_HAL_COPY_DEVICE_TO_HOST),
+      FLAGOS_CHECK(*entry_,
+                   entry_->hal->memory.copy(entry_->local, lent.borrowed->_mutable_data_ptr_no_checks().get(),
+                                            base + span.low, static_cast<uint64_t>(bytes),
+                                            FLAGOS_HAL_COPY_DEVICE_TO_HOST),
                    "copy an operator's arguments to the host");
       countHostBytes(op_, static_cast<uint64_t>(bytes));
     }
@@ -80,18 +83,20 @@ at::Tensor HostCall::upload(const at::Tensor& output) {
   }
   if (!storage) {
     const size_t bytes = host->nbytes();
-    storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                                 allocateOn(device_, bytes), deviceAllocator(), true));
+    storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), bytes, allocateOn(device_, bytes), deviceAllocator(), true));
     if (bytes > 0) {
-      FLAGOS_CHECK(*entry_, entry_->hal->memory.copy(entry_->local, storage.mutable_data(), host->data(), bytes,
-                                                     FLAGOS_HAL_COPY_HOST_TO_DEVICE),
+      FLAGOS_CHECK(*entry_,
+                   entry_->hal->memory.copy(entry_->local, storage.mutable_data(), host->data(), bytes,
+                                            FLAGOS_HAL_COPY_HOST_TO_DEVICE),
                    "copy an operator's result to the device");
       countHostBytes(op_, bytes);
     }
     uploaded_.emplace_back(impl->unsafe_storage(), storage);
   }
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) | (impl->key_set() & kValueKeys), impl->dtype());
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) | (impl->key_set() & kValueKeys),
+      impl->dtype());
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(impl->sizes(), impl->strides(), impl->storage_offset());
   return tensor;
 }
@@ -105,8 +110,9 @@ void HostCall::finishStaged(const at::Tensor& tensor, const at::Tensor& alias, L
   if (high > low && needed > target->nbytes()) {
     // Resized by the kernel. As resize_ does, keep what the storage held.
     c10::DataPtr grown = allocateOn(device_, needed);
-    FLAGOS_CHECK(*entry_, entry_->hal->memory.copy(entry_->local, grown.get(), target->data(), target->nbytes(),
-                                                   FLAGOS_HAL_COPY_DEVICE_TO_DEVICE),
+    FLAGOS_CHECK(*entry_,
+                 entry_->hal->memory.copy(entry_->local, grown.get(), target->data(), target->nbytes(),
+                                          FLAGOS_HAL_COPY_DEVICE_TO_DEVICE),
                  "move a resized storage");
     target->set_data_ptr_noswap(std::move(grown));
     target->set_nbytes(needed);
@@ -114,8 +120,9 @@ void HostCall::finishStaged(const at::Tensor& tensor, const at::Tensor& alias, L
   if (high > low) {
     auto* base = static_cast<char*>(target->_mutable_data_ptr_no_checks().get()) + storage.first_byte;
     const auto* host = static_cast<const char*>(storage.borrowed->data());
-    FLAGOS_CHECK(*entry_, entry_->hal->memory.copy(entry_->local, base + low, host + low, static_cast<uint64_t>(high - low),
-                                                   FLAGOS_HAL_COPY_HOST_TO_DEVICE),
+    FLAGOS_CHECK(*entry_,
+                 entry_->hal->memory.copy(entry_->local, base + low, host + low,
+                                          static_cast<uint64_t>(high - low), FLAGOS_HAL_COPY_HOST_TO_DEVICE),
                  "write an operator's result back to the device");
     countHostBytes(op_, static_cast<uint64_t>(high - low));
   }

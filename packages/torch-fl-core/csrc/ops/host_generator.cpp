@@ -12,7 +12,8 @@ namespace flagos::ops {
 
 at::Generator hostGenerator(const std::optional<at::Generator>& given, c10::DeviceIndex device) {
   const auto [seed, offset] = generatorFor(given, device).reserve(kHostReservation);
-  // All 624 words of the Mersenne twister come from Philox: seeding it with one 32-bit word would make calls collide.
+  // All 624 words of the Mersenne twister come from Philox: seeding it with one 32-bit word would make calls
+  // collide.
   at::mt19937_data_pod state{};
   at::Philox4_32 words(seed, /*subsequence=*/offset, /*offset=*/0);
   for (auto& word : state.state_) word = words();

@@ -11,7 +11,8 @@ namespace {
 
 const c10::DispatchKeySet kHostKeys(c10::DispatchKey::CPU);
 
-// The caller's tensors, taken off the stack so that aliases can stand there. Addresses must stay fixed: HostCall keeps them.
+// The caller's tensors, taken off the stack so that aliases can stand there. Addresses must stay fixed:
+// HostCall keeps them.
 class Originals {
  public:
   explicit Originals(size_t count) { tensors_.reserve(count); }
@@ -140,10 +141,11 @@ void callHostBoxed(const OpRecord& record, const c10::OperatorHandle& op, torch:
 }
 
 void hostFallback(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), "flagos: no source implements ", toString(op.operator_name()),
-      " for dense tensors. Asked: cpu (PyTorch has no CPU kernel for it). Use another operator, or register a kernel for it "
-      "with torch.library under the key PrivateUse1.");
+  TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
+                              "flagos: no source implements ", toString(op.operator_name()),
+                              " for dense tensors. Asked: cpu (PyTorch has no CPU kernel for it). Use "
+                              "another operator, or register a kernel for it "
+                              "with torch.library under the key PrivateUse1.");
   callHostBoxed(opRecord(op), op, stack);
 }
 

@@ -16,7 +16,8 @@ void callHostBoxed(const OpRecord& record, const c10::OperatorHandle& op, torch:
 class HostKernel final : public c10::OperatorKernel {
  public:
   explicit HostKernel(const OpRecord& record) : record_(record) {}
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) const {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
+                  torch::jit::Stack* stack) const {
     callHostBoxed(record_, op, stack);
   }
 

@@ -17,9 +17,10 @@ namespace {
 
 thread_local c10::DeviceIndex region_device = -1;
 
-// A library may take memory through c10's raw interface, which hands out bare addresses and frees them through raw_deleter(), perhaps in
-// another region or thread. So the context of region memory is its address. The allocator's own context, which a result needs, is
-// found in this list of the thread's recent allocations, else by the address.
+// A library may take memory through c10's raw interface, which hands out bare addresses and frees them
+// through raw_deleter(), perhaps in another region or thread. So the context of region memory is its address.
+// The allocator's own context, which a result needs, is found in this list of the thread's recent
+// allocations, else by the address.
 struct Allocation {
   void* address;
   void* context;
@@ -51,7 +52,9 @@ class RegionAllocator final : public c10::Allocator {
   }
 
   // Serves memory of both kinds, since it may be freed elsewhere than it was allocated.
-  c10::DeleterFnPtr raw_deleter() const override { return outer_->raw_deleter() != nullptr ? &deleteRegionMemory : nullptr; }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return outer_->raw_deleter() != nullptr ? &deleteRegionMemory : nullptr;
+  }
 
   void copy_data(void* destination, const void* source, std::size_t bytes) const override {
     std::memcpy(destination, source, bytes);
@@ -85,7 +88,9 @@ void installHostRegionAllocator() {
   });
 }
 
-HostRegion::HostRegion(c10::DeviceIndex device) noexcept : outer_(region_device), first_(recent.size()) { region_device = device; }
+HostRegion::HostRegion(c10::DeviceIndex device) noexcept : outer_(region_device), first_(recent.size()) {
+  region_device = device;
+}
 
 HostRegion::~HostRegion() {
   region_device = outer_;

@@ -1,5 +1,6 @@
-// The region in which a host kernel runs over device memory: allocations that this thread makes for CPU tensors then come from
-// the device's own allocator, so that a kernel's results already lie where flagos tensors keep their data.
+// The region in which a host kernel runs over device memory: allocations that this thread makes for CPU
+// tensors then come from the device's own allocator, so that a kernel's results already lie where flagos
+// tensors keep their data.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -9,8 +10,8 @@
 
 namespace flagos::ops {
 
-// Puts the forwarding allocator in front of the process' CPU allocator. Done once, when a device whose memory the host may touch
-// first runs an operator; outside a region it costs one thread-local test per allocation.
+// Puts the forwarding allocator in front of the process' CPU allocator. Done once, when a device whose memory
+// the host may touch first runs an operator; outside a region it costs one thread-local test per allocation.
 void installHostRegionAllocator();
 
 // Entered with the device (global index) whose memory CPU allocations of this thread shall use. Regions nest.
@@ -26,8 +27,8 @@ class HostRegion {
   size_t first_;
 };
 
-// Takes memory that was allocated in a region over as device memory: a DataPtr of the device's allocator with the label `device`.
-// Any other DataPtr comes back unchanged.
+// Takes memory that was allocated in a region over as device memory: a DataPtr of the device's allocator with
+// the label `device`. Any other DataPtr comes back unchanged.
 c10::DataPtr adoptRegionMemory(c10::DataPtr pointer, c10::Device device);
 
 // The allocator that a storage lent to a host kernel grows with.

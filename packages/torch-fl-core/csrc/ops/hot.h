@@ -1,5 +1,5 @@
-// The unboxed wrapper of an operator: one template over at::_ops::<op>, instantiated for the operators that are called most.
-// It does what host_kernel.cpp does by schema, without the stack of boxed values.
+// The unboxed wrapper of an operator: one template over at::_ops::<op>, instantiated for the operators that
+// are called most. It does what host_kernel.cpp does by schema, without the stack of boxed values.
 #pragma once
 
 #include <ATen/core/IListRef.h>
@@ -150,7 +150,9 @@ struct Returned {
 
 template <>
 struct Returned<at::Tensor&> {
-  static at::Tensor& convert(at::Tensor& /*value*/, HostCall& /*call*/, at::Tensor* const* written) { return **written; }
+  static at::Tensor& convert(at::Tensor& /*value*/, HostCall& /*call*/, at::Tensor* const* written) {
+    return **written;
+  }
 };
 
 template <class... Ts>
@@ -160,7 +162,8 @@ struct Returned<std::tuple<Ts...>> {
     return convertAll(std::forward<Value>(value), call, written, std::index_sequence_for<Ts...>{});
   }
   template <class Value, size_t... I>
-  static std::tuple<Ts...> convertAll(Value&& value, HostCall& call, at::Tensor* const* written, std::index_sequence<I...>) {
+  static std::tuple<Ts...> convertAll(Value&& value, HostCall& call, at::Tensor* const* written,
+                                      std::index_sequence<I...>) {
     return std::tuple<Ts...>(
         Returned<Ts>::convert(std::get<I>(std::forward<Value>(value)), call, written + I)...);
   }
@@ -191,7 +194,9 @@ struct Hot<Op, R(Args...)> {
       // Arguments are lent left to right, before the kernel reads any of them.
       std::array<at::Tensor*, sizeof...(Args) + 1> written{};
       size_t count = 0;
-      ((std::get<I>(held).written() != nullptr ? void(written[count++] = std::get<I>(held).written()) : void()), ...);
+      ((std::get<I>(held).written() != nullptr ? void(written[count++] = std::get<I>(held).written())
+                                               : void()),
+       ...);
       decltype(auto) value = Op::redispatch(host_keys, std::get<I>(held).get(call)...);
       call.finishWrites();
       return Returned<R>::convert(static_cast<decltype(value)&&>(value), call, written.data());
@@ -199,7 +204,8 @@ struct Hot<Op, R(Args...)> {
   }
 };
 
-// Registers the wrapper for the key of `library`; false if this torch minor lacks the operator or core has a kernel for it by hand.
+// Registers the wrapper for the key of `library`; false if this torch minor lacks the operator or core has a
+// kernel for it by hand.
 template <class Op>
 bool registerHot(torch::Library& library, bool elementwise) {
   const c10::OperatorName name(Op::name, Op::overload_name);

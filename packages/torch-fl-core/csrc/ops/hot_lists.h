@@ -1,4 +1,5 @@
-// The operators that get an unboxed wrapper, by subject; each list is a file of its own, so that the build spreads over cores.
+// The operators that get an unboxed wrapper, by subject; each list is a file of its own, so that the build
+// spreads over cores.
 #pragma once
 
 #include <torch/library.h>

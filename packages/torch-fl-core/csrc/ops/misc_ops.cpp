@@ -24,8 +24,9 @@ bool isDense(const c10::DispatchKeySet& keys) {
   return keys.has(c10::DispatchKey::PrivateUse1) || keys.has(c10::DispatchKey::CPU);
 }
 
-// Whether `tensor.data = from` may keep the tensor's identity. PyTorch says no between the CPU and any PrivateUse1 device, so that
-// Module.to would make new parameters: tied weights come apart and an optimizer built before holds stale ones.
+// Whether `tensor.data = from` may keep the tensor's identity. PyTorch says no between the CPU and any
+// PrivateUse1 device, so that Module.to would make new parameters: tied weights come apart and an optimizer
+// built before holds stale ones.
 bool hasCompatibleShallowCopyType(const at::Tensor& self, const at::Tensor& from) {
   return isDense(self.key_set()) && isDense(from.key_set());
 }
@@ -35,8 +36,8 @@ bool hasCompatibleShallowCopyType(const at::Tensor& self, const at::Tensor& from
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_local_scalar_dense", TORCH_FN(localScalarDense));
   library.impl("_has_compatible_shallow_copy_type", TORCH_FN(hasCompatibleShallowCopyType));
-  // ATen's composite form. Its own bernoulli_ draws from the flagos generator; the CPU kernel run as a whole would draw from the
-  // CPU's default one, because the operator takes no generator.
+  // ATen's composite form. Its own bernoulli_ draws from the flagos generator; the CPU kernel run as a whole
+  // would draw from the CPU's default one, because the operator takes no generator.
   library.impl("native_dropout", TORCH_FN(at::native::native_dropout_cpu));
 }
 

@@ -15,21 +15,28 @@ namespace flagos::ops {
 namespace {
 
 // Operators whose tensors of the host are indices or lengths that every backend reads where they are.
-constexpr std::array<std::string_view, 9> kHostTensorsAllowed = {
-    "aten::index",      "aten::index_put_",  "aten::_index_put_impl_", "aten::_unsafe_index",  "aten::_unsafe_index_put",
-    "aten::_ctc_loss",  "aten::_ctc_loss_backward", "aten::_pad_packed_sequence", "aten::_pack_padded_sequence"};
+constexpr std::array<std::string_view, 9> kHostTensorsAllowed = {"aten::index",
+                                                                 "aten::index_put_",
+                                                                 "aten::_index_put_impl_",
+                                                                 "aten::_unsafe_index",
+                                                                 "aten::_unsafe_index_put",
+                                                                 "aten::_ctc_loss",
+                                                                 "aten::_ctc_loss_backward",
+                                                                 "aten::_pad_packed_sequence",
+                                                                 "aten::_pack_padded_sequence"};
 
 // Arguments that a kernel changes though the schema does not say so.
 struct UndeclaredWrite {
   std::string_view op;
   std::string_view argument;
 };
-constexpr std::array<UndeclaredWrite, 6> kUndeclaredWrites = {{{"aten::native_batch_norm", "running_mean"},
-                                                               {"aten::native_batch_norm", "running_var"},
-                                                               {"aten::batch_norm_update_stats", "running_mean"},
-                                                               {"aten::batch_norm_update_stats", "running_var"},
-                                                               {"aten::rrelu_with_noise", "noise"},
-                                                               {"aten::rrelu_with_noise_", "noise"}}};
+constexpr std::array<UndeclaredWrite, 6> kUndeclaredWrites = {
+    {{"aten::native_batch_norm", "running_mean"},
+     {"aten::native_batch_norm", "running_var"},
+     {"aten::batch_norm_update_stats", "running_mean"},
+     {"aten::batch_norm_update_stats", "running_var"},
+     {"aten::rrelu_with_noise", "noise"},
+     {"aten::rrelu_with_noise_", "noise"}}};
 
 ArgumentKind kindOf(const c10::TypePtr& type) {
   c10::TypePtr inner = type;
@@ -45,7 +52,8 @@ ArgumentKind kindOf(const c10::TypePtr& type) {
       const auto element = inner->expectRef<c10::ListType>().getElementType();
       if (element->kind() == c10::TypeKind::TensorType) return ArgumentKind::TensorList;
       if (const auto optional = element->cast<c10::OptionalType>()) {
-        if (optional->getElementType()->kind() == c10::TypeKind::TensorType) return ArgumentKind::OptionalTensorList;
+        if (optional->getElementType()->kind() == c10::TypeKind::TensorType)
+          return ArgumentKind::OptionalTensorList;
       }
       return ArgumentKind::Other;
     }
@@ -59,8 +67,8 @@ std::unique_ptr<OpRecord> makeRecord(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   record->id = opId(schema.operator_name());
   record->returns = schema.returns().size();
-  record->traits.host_tensors_allowed =
-      std::find(kHostTensorsAllowed.begin(), kHostTensorsAllowed.end(), schema.name()) != kHostTensorsAllowed.end();
+  record->traits.host_tensors_allowed = std::find(kHostTensorsAllowed.begin(), kHostTensorsAllowed.end(),
+                                                  schema.name()) != kHostTensorsAllowed.end();
   record->traits.counts_versions = schema.is_mutable() && schema.name().rfind("aten::_foreach_", 0) == 0;
   for (const c10::Argument& argument : schema.arguments()) {
     ArgumentRecord entry;

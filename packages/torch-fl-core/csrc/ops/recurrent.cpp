@@ -1,5 +1,6 @@
-// The fused cells of LSTM and GRU. PyTorch calls them on every device but the CPU and has kernels for CUDA alone; here they are written
-// in operators, with CUDA's own layout of the workspace, so that autograd's formulas fit.
+// The fused cells of LSTM and GRU. PyTorch calls them on every device but the CPU and has kernels for CUDA
+// alone; here they are written in operators, with CUDA's own layout of the workspace, so that autograd's
+// formulas fit.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -13,9 +14,11 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 bool given(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
-// gates: [batch, 4 * hidden], in the order input, forget, cell, output. Returns (hy, cy, workspace: the activated gates).
-std::tuple<at::Tensor, at::Tensor, at::Tensor> lstmCell(const at::Tensor& input_gates, const at::Tensor& hidden_gates,
-                                                        const at::Tensor& cx, const OptionalTensor& input_bias,
+// gates: [batch, 4 * hidden], in the order input, forget, cell, output. Returns (hy, cy, workspace: the
+// activated gates).
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstmCell(const at::Tensor& input_gates,
+                                                        const at::Tensor& hidden_gates, const at::Tensor& cx,
+                                                        const OptionalTensor& input_bias,
                                                         const OptionalTensor& hidden_bias) {
   at::Tensor gates = input_gates + hidden_gates;
   if (given(input_bias)) gates = gates + *input_bias;
@@ -30,7 +33,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstmCell(const at::Tensor& input_
 }
 
 // Returns (grad of the gates, grad of cx, grad of a bias).
-std::tuple<at::Tensor, at::Tensor, at::Tensor> lstmCellBackward(const OptionalTensor& grad_hy, const OptionalTensor& grad_cy,
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstmCellBackward(const OptionalTensor& grad_hy,
+                                                                const OptionalTensor& grad_cy,
                                                                 const at::Tensor& cx, const at::Tensor& cy,
                                                                 const at::Tensor& workspace, bool has_bias) {
   if (!given(grad_hy) && !given(grad_cy)) return {};
@@ -51,9 +55,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstmCellBackward(const OptionalTe
   return {grad_gates, grad_cell_state * forget, has_bias ? grad_gates.sum(0) : at::Tensor()};
 }
 
-// gates: [batch, 3 * hidden], in the order reset, update, new. Returns (hy, workspace: reset, update, new, hx, the hidden part of new).
-std::tuple<at::Tensor, at::Tensor> gruCell(const at::Tensor& input_gates, const at::Tensor& hidden_gates, const at::Tensor& hx,
-                                           const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
+// gates: [batch, 3 * hidden], in the order reset, update, new. Returns (hy, workspace: reset, update, new,
+// hx, the hidden part of new).
+std::tuple<at::Tensor, at::Tensor> gruCell(const at::Tensor& input_gates, const at::Tensor& hidden_gates,
+                                           const at::Tensor& hx, const OptionalTensor& input_bias,
+                                           const OptionalTensor& hidden_bias) {
   const auto in = (given(input_bias) ? input_gates + *input_bias : input_gates).chunk(3, 1);
   const auto hidden = (given(hidden_bias) ? hidden_gates + *hidden_bias : hidden_gates).chunk(3, 1);
   const at::Tensor reset = (in[0] + hidden[0]).sigmoid();
@@ -63,17 +69,18 @@ std::tuple<at::Tensor, at::Tensor> gruCell(const at::Tensor& input_gates, const 
 }
 
 // Returns the gradients of input gates, hidden gates, hx, input bias and hidden bias.
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gruCellBackward(const at::Tensor& grad_hy,
-                                                                                      const at::Tensor& workspace,
-                                                                                      bool has_bias) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gruCellBackward(
+    const at::Tensor& grad_hy, const at::Tensor& workspace, bool has_bias) {
   const auto parts = workspace.chunk(5, 1);
-  const at::Tensor &reset = parts[0], &update = parts[1], &fresh = parts[2], &hx = parts[3], &hidden_new = parts[4];
+  const at::Tensor &reset = parts[0], &update = parts[1], &fresh = parts[2], &hx = parts[3],
+                   &hidden_new = parts[4];
   const at::Tensor grad_update = grad_hy * (hx - fresh) * update * (1 - update);
   const at::Tensor grad_new = grad_hy * (1 - update) * (1 - fresh * fresh);
   const at::Tensor grad_reset = grad_new * hidden_new * reset * (1 - reset);
   const at::Tensor grad_input_gates = at::cat({grad_reset, grad_update, grad_new}, 1);
   const at::Tensor grad_hidden_gates = at::cat({grad_reset, grad_update, grad_new * reset}, 1);
-  return {grad_input_gates, grad_hidden_gates, grad_hy * update, has_bias ? grad_input_gates.sum(0) : at::Tensor(),
+  return {grad_input_gates, grad_hidden_gates, grad_hy * update,
+          has_bias ? grad_input_gates.sum(0) : at::Tensor(),
           has_bias ? grad_hidden_gates.sum(0) : at::Tensor()};
 }
 

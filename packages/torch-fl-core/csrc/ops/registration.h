@@ -12,8 +12,9 @@ struct RegistrationCounts {
   int64_t boxed = 0;  // by schema
 };
 
-// Walks torch's dispatcher and registers a kernel for every aten overload that has a CPU kernel of its own and none of ours yet. Called
-// once, when the Python module is loaded; operators that other libraries register later meet the fallback.
+// Walks torch's dispatcher and registers a kernel for every aten overload that has a CPU kernel of its own
+// and none of ours yet. Called once, when the Python module is loaded; operators that other libraries
+// register later meet the fallback.
 FLAGOS_API RegistrationCounts registerOperators();
 
 }  // namespace flagos::ops

@@ -64,7 +64,8 @@ OpId opId(const c10::OperatorName& name) {
   const std::lock_guard<std::mutex> lock(all.mutex);
   const auto [where, inserted] = all.ids.try_emplace(text, static_cast<OpId>(all.names.size()));
   if (inserted) {
-    TORCH_CHECK(all.names.size() < kMaxOps, "flagos: more than ", kMaxOps, " operators are registered in this process");
+    TORCH_CHECK(all.names.size() < kMaxOps, "flagos: more than ", kMaxOps,
+                " operators are registered in this process");
     all.names.push_back(text);
   }
   return where->second;

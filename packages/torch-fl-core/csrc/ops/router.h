@@ -1,7 +1,7 @@
 // Which source serves an operator: dense ids, one immutable table, counters.
 //
-// A look-up is one atomic load and an index. A change publishes a new table for all threads; old tables are kept, since a
-// reader may still hold one and a table is a few kilobytes.
+// A look-up is one atomic load and an index. A change publishes a new table for all threads; old tables are
+// kept, since a reader may still hold one and a table is a few kilobytes.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -17,7 +17,8 @@
 namespace flagos::ops {
 
 using OpId = uint32_t;
-inline constexpr OpId kMaxOps = 8192;  // PyTorch has about 3,200 overloads of its own; a fixed bound keeps the look-up free of checks
+inline constexpr OpId kMaxOps =
+    8192;  // PyTorch has about 3,200 overloads of its own; a fixed bound keeps the look-up free of checks
 
 enum class Source : uint8_t { Native, Boxed, Gems, GemsCpp, Triton, TileOps, Cpu, Count_ };
 inline constexpr size_t kSourceCount = static_cast<size_t>(Source::Count_);

@@ -1,7 +1,7 @@
 // Operators that read or replace a tensor's storage.
-#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/set_native.h>
 #include <torch/library.h>
@@ -15,8 +15,8 @@ namespace flagos::ops {
 namespace {
 
 c10::Storage emptyStorage(c10::DeviceIndex device) {
-  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocateOn(device, 0),
-                                                            deviceAllocator(), /*resizable=*/true));
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), 0, allocateOn(device, 0), deviceAllocator(), /*resizable=*/true));
 }
 
 // Gives `self` these sizes and strides (contiguous if none); its storage grows where they do not fit.
@@ -36,12 +36,14 @@ void resizeImpl(c10::TensorImpl* self, at::IntArrayRef size, at::OptionalIntArra
   if (bytes > storage.nbytes()) at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(storage, bytes);
 }
 
-const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size, std::optional<at::MemoryFormat> memory_format) {
+const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
+                         std::optional<at::MemoryFormat> memory_format) {
   at::detail::check_size_nonnegative(size);
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   resizeImpl(impl, size, std::nullopt);
   if (memory_format.has_value()) {
-    TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format ", *memory_format, " for resize_");
+    TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format ", *memory_format,
+                " for resize_");
     impl->empty_tensor_restride(*memory_format);
   }
   return self;
@@ -63,16 +65,15 @@ at::Tensor& setEmpty(at::Tensor& self) {
   return self;
 }
 
-void recordStreamOp(at::Tensor& self, c10::Stream stream) {
-  recordStream(self.storage().data_ptr(), stream);
-}
+void recordStreamOp(at::Tensor& self, c10::Stream stream) { recordStream(self.storage().data_ptr(), stream); }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("resize_", TORCH_FN(resize));
   library.impl("set_", TORCH_FN(setEmpty));
-  library.impl("set_.source_Storage", TORCH_FN(static_cast<at::Tensor& (*)(at::Tensor&, at::Storage)>(at::native::set_)));
+  library.impl("set_.source_Storage",
+               TORCH_FN(static_cast<at::Tensor& (*)(at::Tensor&, at::Storage)>(at::native::set_)));
   library.impl("set_.source_Storage_storage_offset", TORCH_FN(setStorage));
   library.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
   library.impl("record_stream", TORCH_FN(recordStreamOp));

@@ -22,26 +22,30 @@ struct Range {
 
 Range bytesOf(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  auto* base = static_cast<char*>(impl->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
+  auto* base =
+      static_cast<char*>(impl->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
   return {base + impl->storage_offset() * static_cast<int64_t>(impl->itemsize()),
           static_cast<uint64_t>(impl->numel()) * impl->itemsize()};
 }
 
 // Host to device or back, on the device's current stream.
-void transferHost(const at::Tensor& device_tensor, void* destination, const void* source, void* host, uint64_t bytes,
-                  int32_t kind, bool non_blocking) {
+void transferHost(const at::Tensor& device_tensor, void* destination, const void* source, void* host,
+                  uint64_t bytes, int32_t kind, bool non_blocking) {
   const DeviceEntry& entry = deviceEntry(device_tensor.device().index());
   const c10::Stream stream = currentStream(entry.index);
   const char* what = kind == FLAGOS_HAL_COPY_HOST_TO_DEVICE ? "copy from the host" : "copy to the host";
   if (!non_blocking || !isPinned(host)) {
-    // Waiting first and copying in the caller's thread needs no pinned memory, and is the shorter way when the stream is idle.
+    // Waiting first and copying in the caller's thread needs no pinned memory, and is the shorter way when
+    // the stream is idle.
     drainCurrentStream(entry);
     FLAGOS_CHECK(entry, entry.hal->memory.copy(entry.local, destination, source, bytes, kind), what);
     return;
   }
-  FLAGOS_CHECK(entry, entry.hal->memory.copy_async(streamHandle(stream), destination, source, bytes, kind), what);
+  FLAGOS_CHECK(entry, entry.hal->memory.copy_async(streamHandle(stream), destination, source, bytes, kind),
+               what);
   if (!recordPinnedUse(host, stream)) {
-    // Pinned by somebody else, who may free it when this returns: nothing would keep it until the stream has passed.
+    // Pinned by somebody else, who may free it when this returns: nothing would keep it until the stream has
+    // passed.
     synchronizeStream(stream);
   }
 }
@@ -53,19 +57,24 @@ void order(c10::Stream earlier, c10::Stream later) {
   event.block(later);
 }
 
-// Two devices of one backend: queued on the source's current stream, with the destination's waiting on both sides.
-void transferPeer(const DeviceEntry& to, char* destination, const DeviceEntry& from, const char* source, uint64_t bytes) {
+// Two devices of one backend: queued on the source's current stream, with the destination's waiting on both
+// sides.
+void transferPeer(const DeviceEntry& to, char* destination, const DeviceEntry& from, const char* source,
+                  uint64_t bytes) {
   const c10::Stream source_stream = currentStream(from.index);
   const c10::Stream destination_stream = currentStream(to.index);
   order(destination_stream, source_stream);
-  FLAGOS_CHECK(from, from.hal->peer.copy_async(streamHandle(source_stream), to.local, destination, from.local, source, bytes),
+  FLAGOS_CHECK(from,
+               from.hal->peer.copy_async(streamHandle(source_stream), to.local, destination, from.local,
+                                         source, bytes),
                "copy to another device");
   order(source_stream, destination_stream);
 }
 
-// Two backends, or one without peer copies: through pinned memory in pieces. Neither can wait for the other's events, so the host
-// waits for the last one; the copies of neighbouring pieces overlap.
-void transferStaged(const DeviceEntry& to, char* destination, const DeviceEntry& from, const char* source, uint64_t bytes) {
+// Two backends, or one without peer copies: through pinned memory in pieces. Neither can wait for the other's
+// events, so the host waits for the last one; the copies of neighbouring pieces overlap.
+void transferStaged(const DeviceEntry& to, char* destination, const DeviceEntry& from, const char* source,
+                    uint64_t bytes) {
   constexpr uint64_t kPiece = uint64_t{4} << 20;
   const c10::Stream source_stream = currentStream(from.index);
   const c10::Stream destination_stream = currentStream(to.index);
@@ -79,8 +88,9 @@ void transferStaged(const DeviceEntry& to, char* destination, const DeviceEntry&
   auto start = [&](uint64_t offset, int slot) {
     const uint64_t piece = std::min(size, bytes - offset);
     emptied[slot].synchronize();
-    FLAGOS_CHECK(from, from.hal->memory.copy_async(streamHandle(source_stream), buffers[slot].get(), source + offset, piece,
-                                                   FLAGOS_HAL_COPY_DEVICE_TO_HOST),
+    FLAGOS_CHECK(from,
+                 from.hal->memory.copy_async(streamHandle(source_stream), buffers[slot].get(),
+                                             source + offset, piece, FLAGOS_HAL_COPY_DEVICE_TO_HOST),
                  "copy to the host on the way to another backend");
     filled[slot].record(source_stream);
   };
@@ -89,9 +99,11 @@ void transferStaged(const DeviceEntry& to, char* destination, const DeviceEntry&
   for (uint64_t offset = 0; offset < bytes; offset += size, slot ^= 1) {
     if (offset + size < bytes) start(offset + size, slot ^ 1);
     filled[slot].synchronize();
-    FLAGOS_CHECK(to, to.hal->memory.copy_async(streamHandle(destination_stream), destination + offset, buffers[slot].get(),
-                                               std::min(size, bytes - offset), FLAGOS_HAL_COPY_HOST_TO_DEVICE),
-                 "copy from the host on the way from another backend");
+    FLAGOS_CHECK(
+        to,
+        to.hal->memory.copy_async(streamHandle(destination_stream), destination + offset, buffers[slot].get(),
+                                  std::min(size, bytes - offset), FLAGOS_HAL_COPY_HOST_TO_DEVICE),
+        "copy from the host on the way from another backend");
     emptied[slot].record(destination_stream);
   }
   for (auto& event : emptied) event.synchronize();
@@ -104,11 +116,13 @@ void transfer(const at::Tensor& destination, const at::Tensor& source, bool non_
   const Range from = bytesOf(source);
   if (from.bytes == 0) return;
   if (source.device().type() != kDeviceType) {
-    transferHost(destination, to.data, from.data, from.data, from.bytes, FLAGOS_HAL_COPY_HOST_TO_DEVICE, non_blocking);
+    transferHost(destination, to.data, from.data, from.data, from.bytes, FLAGOS_HAL_COPY_HOST_TO_DEVICE,
+                 non_blocking);
     return;
   }
   if (destination.device().type() != kDeviceType) {
-    transferHost(source, to.data, from.data, to.data, from.bytes, FLAGOS_HAL_COPY_DEVICE_TO_HOST, non_blocking);
+    transferHost(source, to.data, from.data, to.data, from.bytes, FLAGOS_HAL_COPY_DEVICE_TO_HOST,
+                 non_blocking);
     return;
   }
   const DeviceEntry& to_device = deviceEntry(destination.device().index());
