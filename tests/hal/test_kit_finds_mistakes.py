@@ -218,13 +218,11 @@ def found(library: Path, where: str, **variables: str) -> str:
     )
     lines = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
     assert any("started" in line for line in lines), f"no test was run\n{process.stderr}"
-    if (
-        process.returncode < 0
-    ):  # it took the process down in one of these tests, which the kit reports as such
+    if "failed" in lines[-1]:
+        return str(lines[-1]["message"])
+    if process.returncode < 0:  # one of these tests took the process down, which the kit reports as such
         return f"crash in {lines[-1]['started']}"
     assert process.returncode == 0, process.stderr
-    if any("failed" in line for line in lines):
-        return str(lines[-1]["message"])
     assert lines[-1]["ran"] > 0, f"all tests of {where} were skipped"
     return ""
 

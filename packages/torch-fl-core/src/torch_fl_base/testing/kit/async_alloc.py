@@ -49,15 +49,32 @@ def test_asy_02_memory_lives_until_the_stream_gets_there(bench: Bench) -> None:
     gate = bench.gate(stream)
     bench.hal.memory.fill_async(stream, pointer, 0x16, SIZE)
     bench.hal.memory.copy_async(stream, target, pointer, SIZE, DEVICE_TO_DEVICE)
+    before = bench.memory_of(0)[0]
     bench.hal.async_alloc.release_async(stream, pointer)
     bench.still_shut(gate, "release_async")
+    if bench.quirks.private_memory:
+        expect(bench.memory_of(0)[0] <= before, "memory that queued work still uses was given back")
     # What is allocated now must not be the memory that queued work still uses.
-    other = bench.allocate(SIZE)
-    bench.put(other, b"\x99" * SIZE)
+    others = [bench.allocate(SIZE) for _ in range(32)]
+    elsewhere = bench.stream()
+    for _ in range(8):
+        other = bench.hal.async_alloc.allocate_async(elsewhere, SIZE)
+        bench.later(lambda other=other: _release(bench, other))  # type: ignore[misc]
+        expect(other != pointer, "another stream was given memory that queued work still uses")
+        others.append(other)
+    bench.hal.stream.synchronize(elsewhere)
+    bench.still_shut(gate, "allocate_async on another stream")
+    for other in others:
+        bench.put(other, b"\x99" * SIZE)
     gate.open()
     bench.hal.stream.synchronize(stream)
     bench.holds(target, b"\x16" * SIZE, "a copy of memory released behind it")
-    bench.holds(other, b"\x99" * SIZE, "memory allocated meanwhile")
+    for other in others:
+        bench.holds(other, b"\x99" * SIZE, "memory allocated meanwhile")
+
+
+def _release(bench: Bench, pointer: int) -> None:
+    bench.hal.call("memory.release", 0, pointer)
 
 
 def test_asy_02_foreign_pointers_are_refused(bench: Bench) -> None:

@@ -146,7 +146,7 @@ class Bench:
 
     def pinned(self, size: int) -> int:
         """Return pinned host memory; skips where the library has none."""
-        self.requires("host")
+        self.requires("host.allocate")
         pointer = self.hal.host.allocate(size)
         self.later(lambda: self._try("host.release", pointer))
         return int(pointer)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 from torch_fl_base._hal_header import header
 from torch_fl_base.testing.kit.bench import Bench, constant
 from torch_fl_base.testing.kit.checks import equal, expect, skip
 from torch_fl_base.testing.kit.subjects import SIZE
 from torch_fl_base.testing.kit.system import check_growth
-from torch_fl_base.testing.kit.threads import together
+from torch_fl_base.testing.kit.threads import JOIN_LIMIT_S, together
 
 UNKNOWN = header().constants["FLAGOS_HAL_UNKNOWN"]
 LARGE = 16 << 20
@@ -47,10 +49,14 @@ def test_dev_03_current_device_belongs_to_the_thread(bench: Bench) -> None:
     count = bench.hal.device.count()
     before = bench.hal.device.get_current()
 
+    everyone = threading.Barrier(8)
+
     def work(device: int) -> None:
-        bench.hal.device.set_current(device)
-        for _ in range(200):
+        for _ in range(20):
+            bench.hal.device.set_current(device)
+            everyone.wait(JOIN_LIMIT_S)  # all have set theirs
             equal(bench.hal.device.get_current(), device, "the thread's current device")
+            everyone.wait(JOIN_LIMIT_S)
 
     together([lambda index=index: work(index % count) for index in range(8)])  # type: ignore[misc]
     equal(bench.hal.device.get_current(), before, "the current device of the thread that set none")
@@ -122,7 +128,7 @@ def test_dev_06_synchronize_waits_for_all_streams(bench: Bench) -> None:
         gate = bench.gate(held)
         pointer = bench.allocate(SIZE)
         bench.hal.memory.fill_async(held, pointer, 0x44, SIZE)
-        gate.open_after(0.1)
+        gate.open_after(0.25)
         bench.hal.device.synchronize(0)
         expect(gate.is_open, "device.synchronize did not wait for a stream")
         equal(bench.hal.call("stream.query", held).status, "OK", "the stream after device.synchronize")

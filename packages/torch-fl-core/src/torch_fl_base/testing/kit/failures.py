@@ -185,8 +185,10 @@ def test_str_06_failure_of_queued_work_is_told_once(bench: Bench, qualified: str
 
 @isolated(environment=_fill_fails, needs="fail_work")
 def test_str_06_failure_stays_with_its_stream(bench: Bench) -> None:
-    stream, other = bench.stream(), bench.stream()
+    stream, other, event = bench.stream(), bench.stream(), bench.event()
     pointer = _failing_fill(bench, stream)
+    bench.hal.event.record(event, stream)
+    bench.hal.event.synchronize(event)  # tells nothing of the failure; else the other fill might be the first
     target = bench.allocate(SIZE)
     bench.hal.memory.fill_async(other, target, 3, SIZE)
     equal(bench.hal.call("stream.synchronize", other).status, "OK", "another stream")

@@ -88,7 +88,7 @@ def test_str_02_destroy_waits_for_the_work(bench: Bench) -> None:
     bench.put(pointer, b"\x00" * SIZE)
     gate = bench.gate(stream)
     bench.hal.memory.fill_async(stream, pointer, 0x29, SIZE)
-    gate.open_after(0.1)
+    gate.open_after(0.25)
     bench.hal.stream.destroy(stream)
     expect(gate.is_open, "stream.destroy returned before the stream's work was done")
     bench.holds(pointer, b"\x29" * SIZE, "memory after the stream with a fill was destroyed")
@@ -203,7 +203,7 @@ def test_str_06_synchronize_waits(bench: Bench) -> None:
     bench.put(pointer, b"\x00" * SIZE)
     gate = bench.gate(stream)
     bench.hal.memory.fill_async(stream, pointer, 0x31, SIZE)
-    gate.open_after(0.1)
+    gate.open_after(0.25)
     bench.hal.stream.synchronize(stream)
     expect(gate.is_open, "stream.synchronize returned before the stream went on")
     bench.holds(pointer, b"\x31" * SIZE, "memory after stream.synchronize")
@@ -249,7 +249,7 @@ def test_str_05_threads_may_query_a_busy_stream(bench: Bench) -> None:
     source = bench.host(SIZE, pattern(SIZE, 8))
     gate = bench.gate(stream)
     bench.hal.memory.copy_async(stream, pointer, source.address, SIZE, HOST_TO_DEVICE)
-    gate.open_after(0.1)
+    gate.open_after(0.25)
 
     def poll() -> None:
         while bench.hal.call("stream.query", stream).status == "NOT_READY":

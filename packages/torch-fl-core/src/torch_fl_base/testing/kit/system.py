@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from torch_fl_base.testing.kit.checks import equal, expect, isolated, one_of, sa
 from torch_fl_base.testing.kit.elf import exported_symbols
 from torch_fl_base.testing.kit.quirks import Quirks
 from torch_fl_base.testing.kit.subjects import SIZE
-from torch_fl_base.testing.kit.threads import together
+from torch_fl_base.testing.kit.threads import JOIN_LIMIT_S, together
 
 CAPABILITIES = {
     name.removeprefix("FLAGOS_HAL_CAP_"): number
@@ -274,18 +275,25 @@ def test_sys_04_null_output_leaves_the_detail(bench: Bench) -> None:
 
 
 def test_sys_04_detail_belongs_to_the_thread(bench: Bench) -> None:
+    everyone = threading.Barrier(8)
+
     def fail(index: int) -> None:
-        device = -2 - index
-        for _ in range(50):
-            bench.refuses("INVALID_DEVICE", "device.synchronize", device)
-            mine = bench.detail()
-            bench.hal.device.count()
-            equal(bench.detail(), mine, f"the detail of thread {index}")
+        for _ in range(20):
+            bench.hal.call("device.synchronize", -2 - index)
+            everyone.wait(JOIN_LIMIT_S)  # all have failed
+            detail = bench.detail()
+            found = (detail.status, detail.function)
+            equal(found, ("INVALID_DEVICE", "device.synchronize"), f"the detail of thread {index}")
+            everyone.wait(JOIN_LIMIT_S)
 
     def other(index: int) -> None:
-        for _ in range(50):
-            bench.refuses("INVALID_HANDLE", "stream.query", None)
-            equal(bench.detail().function, "stream.query", f"the function in the detail of thread {index}")
+        for _ in range(20):
+            bench.hal.call("stream.query", None)
+            everyone.wait(JOIN_LIMIT_S)
+            detail = bench.detail()
+            found = (detail.status, detail.function)
+            equal(found, ("INVALID_HANDLE", "stream.query"), f"the detail of thread {index}")
+            everyone.wait(JOIN_LIMIT_S)
 
     bench.refuses("INVALID_ARGUMENT", "system.capability", -1)
     own = bench.detail()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 JOIN_LIMIT_S = 30.0
+"""How long a thread may take, and a meeting of threads."""
 
 
 def together(functions: Sequence[Callable[[], None]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from torch_fl_base._hal_types import ctype, structure
 from torch_fl_base.testing.kit.bench import DEVICE_TO_DEVICE, Bench, constant
 from torch_fl_base.testing.kit.checks import also, equal, expect
 from torch_fl_base.testing.kit.subjects import SIZE
-from torch_fl_base.testing.kit.threads import together
+from torch_fl_base.testing.kit.threads import JOIN_LIMIT_S, together
 
 COPY, FILL = constant("ACTIVITY_COPY"), constant("ACTIVITY_FILL")
 
@@ -171,10 +172,14 @@ def test_trc_04_work_carries_the_correlation(bench: Bench) -> None:
 def test_trc_04_correlation_belongs_to_the_thread(bench: Bench) -> None:
     bench.requires("trace.exchange_correlation")
 
+    everyone = threading.Barrier(8)
+
     def check(number: int) -> None:
         equal(bench.hal.trace.exchange_correlation(number), 0, "the correlation of a new thread")
-        for _ in range(100):
+        for _ in range(20):
+            everyone.wait(JOIN_LIMIT_S)  # all have set theirs
             equal(bench.hal.trace.exchange_correlation(number), number, "the thread's correlation")
+            everyone.wait(JOIN_LIMIT_S)
         equal(bench.hal.trace.exchange_correlation(0), number, "the thread's correlation at the end")
 
     together([lambda number=number: check(number) for number in range(1, 9)])  # type: ignore[misc]
