@@ -18,7 +18,8 @@ class devices:
     @staticmethod
     def backend_records() -> list[dict[str, Any]]:
         """One dict per request: name, path, emulated, state ("selected", "no device", "SDK missing",
-        "ABI refused", "failed", "waiting"), reason, first_device, device_count, host_access, abi (tuple or None), …"""
+        "ABI refused", "failed", "waiting"), reason, first_device, device_count, host_access, abi (tuple or
+        None), …"""
     @staticmethod
     def allow_emulated() -> None:
         """From now on device_count opens emulated backends too, where no other has a device."""
@@ -40,14 +41,23 @@ class devices:
     def synchronize(index: int) -> None: ...
     @staticmethod
     def properties(index: int) -> dict[str, Any]:
-        """Fields of flagos_hal_device_properties; None for what the vendor does not tell; plus backend, local_index,
-        driver_version, sdk_version, dtypes (list of torch names, None if not told)."""
+        """Fields of flagos_hal_device_properties; None for what the vendor does not tell; plus backend,
+        local_index, driver_version, sdk_version, dtypes (list of torch.dtype, None if not told)."""
     @staticmethod
     def can_access_peer(device: int, peer: int) -> bool: ...
     @staticmethod
+    def health(index: int = -1) -> str:
+        """Empty while the device can be used, else why not. Waits for nothing."""
+    @staticmethod
     def in_bad_fork() -> bool: ...
     @staticmethod
-    def shutdown() -> None: ...
+    def throw_if_bad_fork() -> None:
+        """Raise the sentence that names the cure if in_bad_fork()."""
+    @staticmethod
+    def shutdown() -> None:
+        """Wait for all devices and close the backends. Afterwards releases do nothing and uses raise."""
+    @staticmethod
+    def is_shut_down() -> bool: ...
 
 class streams:
     """What torch.Stream and torch.Event do not offer themselves (csrc/bindings/bind_stream.cpp). Streams are
@@ -59,6 +69,12 @@ class streams:
     def default_stream(device: int) -> tuple[int, int]: ...
     @staticmethod
     def set_current_stream(stream_id: int, device: int) -> None: ...
+    @staticmethod
+    def new_stream(device: int = -1, priority: int = 0) -> tuple[int, int]:
+        """A stream from the pool of that priority; lower is more urgent."""
+    @staticmethod
+    def hal_handle(stream_id: int, device: int) -> int:
+        """The flagos_hal_stream behind a stream."""
     @staticmethod
     def external_stream(native_handle: int, device: int) -> tuple[int, int]: ...
     @staticmethod
@@ -76,10 +92,15 @@ class generators:
     def default_generator(device: int) -> torch.Generator: ...
     @staticmethod
     def seed_all(seed: int) -> None:
-        """Seed the default generators of all devices, also of those that do not exist yet. Activates nothing."""
+        """Seed the default generators of all devices, also of those that do not exist yet. Activates
+        nothing."""
+    @staticmethod
+    def reserve(generator: torch.Generator, count: int) -> tuple[int, int]:
+        """Take `count` numbers out of a generator's stream; (seed, offset of the first)."""
 
 class memory:
-    """The device and pinned allocators (csrc/bindings/bind_memory.cpp). Pointers are addresses as integers."""
+    """The device and pinned allocators (csrc/bindings/bind_memory.cpp). Pointers are addresses as
+    integers."""
 
     @staticmethod
     def stats(device: int) -> dict[str, Any]:
@@ -94,7 +115,8 @@ class memory:
         """(free, total) bytes."""
     @staticmethod
     def empty_cache() -> None:
-        """Give the segments without a live block back, on all devices; waits for work that may still use them."""
+        """Give the segments without a live block back, on all devices; waits for work that may still use
+        them."""
     @staticmethod
     def set_fraction(fraction: float, device: int) -> None: ...
     @staticmethod
@@ -115,7 +137,8 @@ class memory:
     ) -> None: ...
     @staticmethod
     def attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
-        """Call observer(device, asked, total, free) before each out-of-memory error, for the life of the process."""
+        """Call observer(device, asked, total, free) before each out-of-memory error, for the life of the
+        process."""
     @staticmethod
     def allocate(size: int, device: int, stream_id: int) -> int:
         """Raw memory of the caching allocator for use on a stream; 0 for 0 bytes."""
@@ -124,7 +147,8 @@ class memory:
         """Give back what allocate gave; 0 is fine, anything else is a ValueError."""
     @staticmethod
     def record_stream(pointer: int, stream_id: int, device: int) -> None:
-        """Keep the block around `pointer` from reuse until the stream has passed the point where it is freed."""
+        """Keep the block around `pointer` from reuse until the stream has passed the point where it is
+        freed."""
     @staticmethod
     def device_of_pointer(pointer: int) -> int:
         """The device whose memory the address lies in; -1 if none."""
@@ -149,7 +173,8 @@ class memory:
         """Whether the address is pinned for the backend of `device`."""
     @staticmethod
     def record_pinned_use(pointer: int, stream_id: int, device: int) -> bool:
-        """Keep a pinned block from reuse until the stream has passed the point where it is freed; True if it is ours."""
+        """Keep a pinned block from reuse until the stream has passed the point where it is freed; True if it
+        is ours."""
 
 class hal:
     """HAL libraries opened by hand, for tests and tools (csrc/bindings/bind_hal.cpp)."""
