@@ -2,7 +2,7 @@
 has them.
 
 Made from one table: torch itself knows the types of a renamed device by their names only
-    (`tensor.type("torch.flagos.…")`).
+(`tensor.type("torch.flagos.…")`).
 """
 
 from __future__ import annotations
