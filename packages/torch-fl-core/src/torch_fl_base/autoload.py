@@ -2,8 +2,8 @@
 
 Once the device is claimed it is *the* accelerator of the process, and training on an accelerator of torch's
 own breaks inside the autograd engine. So it is claimed only where torch has none that could be used, found
-out without opening any driver: what torch was built for, device nodes, and visible-devices variables. In doubt
-it is not claimed, and `import torch_fl` is the explicit act.
+out without opening any driver: what torch was built for, device nodes, and visible-devices variables. In
+doubt it is not claimed, and `import torch_fl` is the explicit act.
 """
 
 from __future__ import annotations
