@@ -159,9 +159,13 @@ at::Tensor HostCall::result(at::Tensor output) {
   for (const auto& lent : lent_) {
     if (lent.alias.unsafeGetTensorImpl() == impl) return *lent.original;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(output.layout() == c10::Layout::Strided, "flagos: ", opName(op_),
-                              " returned a tensor of layout ", output.layout(),
-                              ", which the device does not hold yet. Run it on the CPU: tensor.cpu().");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      output.layout() == c10::Layout::Strided && !output.is_quantized() && !output.is_nested(),
+      "flagos: ", opName(op_), " returned a ",
+      output.is_quantized() ? "quantized"
+      : output.is_nested()  ? "nested"
+                            : "sparse or packed",
+      " tensor, which the device does not hold yet. Run it on the CPU: tensor.cpu().");
   c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   for (const auto& lent : storages_) {
     if (lent.borrowed.get() == storage) return viewOnOriginal(output, lent);
@@ -195,6 +199,7 @@ void HostCall::finishWrites() {
     for (const auto& lent : lent_) {
       if (lent.original != tensor || (zero_copy_ && traits_.elementwise)) continue;
       LentStorage& storage = lend(*tensor);
+      carryValueBits(*tensor, lent.alias);
       if (C10_LIKELY(zero_copy_)) {
         finishZeroCopy(*tensor, lent.alias, storage);
       } else {
@@ -203,6 +208,11 @@ void HostCall::finishWrites() {
       break;
     }
   }
+}
+
+void HostCall::carryValueBits(const at::Tensor& tensor, const at::Tensor& alias) {
+  if (C10_UNLIKELY(alias.is_conj() != tensor.is_conj())) tensor._set_conj(alias.is_conj());
+  if (C10_UNLIKELY(alias.is_neg() != tensor.is_neg())) tensor._set_neg(alias.is_neg());
 }
 
 void HostCall::finishZeroCopy(const at::Tensor& tensor, const at::Tensor& alias, LentStorage& storage) {

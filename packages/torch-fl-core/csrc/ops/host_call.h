@@ -91,6 +91,8 @@ class HostCall {
   LentStorage& lend(const at::Tensor& tensor);
   void stage();
   at::Tensor viewOnOriginal(const at::Tensor& output, const LentStorage& storage);
+  // A kernel may leave an out= argument conjugated or negated by its bit (linalg.lu_solve).
+  static void carryValueBits(const at::Tensor& tensor, const at::Tensor& alias);
   void finishZeroCopy(const at::Tensor& tensor, const at::Tensor& alias, LentStorage& storage);
   void finishStaged(const at::Tensor& tensor, const at::Tensor& alias, LentStorage& storage);
   at::Tensor adopt(at::Tensor output);
