@@ -1,5 +1,5 @@
-// Cost of device memory: a hit of the caching allocator (allocate and free, with the DataPtr) against the HAL's own allocate and
-// release, on one thread and on eight. Prints one JSON object per line.
+// Cost of device memory: a hit of the caching allocator (allocate and free, with the DataPtr) against the
+// HAL's own allocate and release, on one thread and on eight. Prints one JSON object per line.
 //
 //   allocator_bench <HAL library> [backend name] [seconds per figure]
 //
@@ -84,9 +84,11 @@ Cost measure(int threads, double seconds, const std::function<void(int)>& pair) 
 }
 
 void report(const char* what, const char* pattern, size_t bytes, int threads, const Cost& cost) {
-  std::printf("{\"benchmark\": \"allocator\", \"case\": \"%s\", \"pattern\": \"%s\", \"bytes\": %zu, \"threads\": %d, "
-              "\"ns_per_pair\": %.1f, \"cpu_ns_per_pair\": %.1f}\n",
-              what, pattern, bytes, threads, cost.wall, cost.cpu);
+  std::printf(
+      "{\"benchmark\": \"allocator\", \"case\": \"%s\", \"pattern\": \"%s\", \"bytes\": %zu, \"threads\": "
+      "%d, "
+      "\"ns_per_pair\": %.1f, \"cpu_ns_per_pair\": %.1f}\n",
+      what, pattern, bytes, threads, cost.wall, cost.cpu);
   std::fflush(stdout);
 }
 
@@ -112,15 +114,18 @@ int main(int argc, char** argv) {
              }));
       report("hal", "allocate, free", bytes, threads, measure(threads, seconds, [&](int) {
                void* pointer = nullptr;
-               if (device.hal->memory.allocate(device.local, bytes, &pointer) != FLAGOS_HAL_STATUS_OK) std::abort();
+               if (device.hal->memory.allocate(device.local, bytes, &pointer) != FLAGOS_HAL_STATUS_OK)
+                 std::abort();
                if (device.hal->memory.release(device.local, pointer) != FLAGOS_HAL_STATUS_OK) std::abort();
              }));
     }
-    // Sixteen live blocks of mixed sizes per thread, the oldest replaced at each call: splits and merges all the time.
+    // Sixteen live blocks of mixed sizes per thread, the oldest replaced at each call: splits and merges all
+    // the time.
     std::vector<std::vector<c10::DataPtr>> live(static_cast<size_t>(threads));
     for (auto& mine : live) mine.resize(16);
     std::vector<unsigned> turn(static_cast<size_t>(threads) * 16, 0);  // 64 bytes apart
-    report("caching", "sixteen live blocks of mixed sizes", 0, threads, measure(threads, seconds, [&](int thread) {
+    report("caching", "sixteen live blocks of mixed sizes", 0, threads,
+           measure(threads, seconds, [&](int thread) {
              unsigned& now = turn[static_cast<size_t>(thread) * 16];
              ++now;
              c10::DataPtr& slot = live[static_cast<size_t>(thread)][now % 16];

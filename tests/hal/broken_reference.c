@@ -1,6 +1,6 @@
-/* The reference HAL with one mistake, for the optional groups that minimal_hal.c does not have: loads the library named by
- * -DWRAPPED, hands out its tables and puts a wrong function in one place of them, chosen by BREAK_<NAME>. The conformance kit must
- * find each (test_kit_finds_mistakes.py). */
+/* The reference HAL with one mistake, for the optional groups that minimal_hal.c does not have: loads the
+ * library named by -DWRAPPED, hands out its tables and puts a wrong function in one place of them, chosen by
+ * BREAK_<NAME>. The conformance kit must find each (test_kit_finds_mistakes.py). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -24,7 +24,9 @@ static flagos_hal_async_alloc_api async_alloc;
 
 /* Each mistake is a function and the place it is put in. */
 #if defined(BREAK_HOST_ZERO)
-static flagos_hal_status wrong(uint64_t size, void** out) { return real->host->allocate(size ? size : 1, out); }
+static flagos_hal_status wrong(uint64_t size, void** out) {
+  return real->host->allocate(size ? size : 1, out);
+}
 #define PUT host.allocate = wrong
 #elif defined(BREAK_HOST_NOT_PINNED)
 static flagos_hal_status wrong(const void* pointer, flagos_hal_pointer_info* out) {
@@ -45,7 +47,9 @@ static flagos_hal_status wrong(void* pointer) {
 }
 #define PUT host.release = wrong
 #elif defined(BREAK_HOST_RELEASE_NULL)
-static flagos_hal_status wrong(void* pointer) { return pointer ? real->host->release(pointer) : FLAGOS_HAL_STATUS_INVALID_HANDLE; }
+static flagos_hal_status wrong(void* pointer) {
+  return pointer ? real->host->release(pointer) : FLAGOS_HAL_STATUS_INVALID_HANDLE;
+}
 #define PUT host.release = wrong
 #elif defined(BREAK_REGISTER_OVERLAP)
 static flagos_hal_status wrong(void* pointer, uint64_t size) {
@@ -54,7 +58,9 @@ static flagos_hal_status wrong(void* pointer, uint64_t size) {
 }
 #define PUT host.register_range = wrong
 #elif defined(BREAK_REGISTER_NOTHING)
-static flagos_hal_status wrong(void* pointer, uint64_t size) { return size ? real->host->register_range(pointer, size) : OK; }
+static flagos_hal_status wrong(void* pointer, uint64_t size) {
+  return size ? real->host->register_range(pointer, size) : OK;
+}
 #define PUT host.register_range = wrong
 #elif defined(BREAK_UNREGISTER_KEEPS)
 static flagos_hal_status wrong(void* pointer) {
@@ -70,7 +76,9 @@ static flagos_hal_status wrong(int32_t device, int32_t other, int32_t* out) {
 }
 #define PUT peer.can_access = wrong
 #elif defined(BREAK_PEER_ENABLE_ITSELF)
-static flagos_hal_status wrong(int32_t device, int32_t other) { return device == other ? OK : real->peer->enable(device, other); }
+static flagos_hal_status wrong(int32_t device, int32_t other) {
+  return device == other ? OK : real->peer->enable(device, other);
+}
 #define PUT peer.enable = wrong
 #elif defined(BREAK_PEER_DISABLE_STRICT)
 static flagos_hal_status wrong(int32_t device, int32_t other) {
@@ -80,18 +88,21 @@ static flagos_hal_status wrong(int32_t device, int32_t other) {
 }
 #define PUT peer.disable = wrong
 #elif defined(BREAK_PEER_COPY_SHORT)
-static flagos_hal_status wrong(flagos_hal_stream* on, int32_t to, void* target, int32_t from, const void* source, uint64_t size) {
+static flagos_hal_status wrong(flagos_hal_stream* on, int32_t to, void* target, int32_t from,
+                               const void* source, uint64_t size) {
   return real->peer->copy_async(on, to, target, from, source, size & ~(uint64_t)1);
 }
 #define PUT peer.copy_async = wrong
 #elif defined(BREAK_PEER_COPY_WAITS)
-static flagos_hal_status wrong(flagos_hal_stream* on, int32_t to, void* target, int32_t from, const void* source, uint64_t size) {
+static flagos_hal_status wrong(flagos_hal_stream* on, int32_t to, void* target, int32_t from,
+                               const void* source, uint64_t size) {
   const flagos_hal_status status = real->peer->copy_async(on, to, target, from, source, size);
   return status == OK ? real->stream->synchronize(on) : status;
 }
 #define PUT peer.copy_async = wrong
 #elif defined(BREAK_PEER_COPY_UNORDERED)
-static flagos_hal_status wrong(flagos_hal_stream* on, int32_t to, void* target, int32_t from, const void* source, uint64_t size) {
+static flagos_hal_status wrong(flagos_hal_stream* on, int32_t to, void* target, int32_t from,
+                               const void* source, uint64_t size) {
   flagos_hal_stream* other;
   (void)on;
   if (real->stream->default_stream(to, &other) != OK) return FLAGOS_HAL_STATUS_UNKNOWN;
@@ -124,7 +135,8 @@ static flagos_hal_status wrong(flagos_hal_stream* on, void* target, int32_t valu
   flagos_hal_stream* other;
   int32_t device, capturing = 0;
   real->graph->is_capturing(on, &capturing);
-  if (capturing && real->stream->device(on, &device) == OK && real->stream->default_stream(device, &other) == OK) {
+  if (capturing && real->stream->device(on, &device) == OK &&
+      real->stream->default_stream(device, &other) == OK) {
     real->memory->fill_async(other, target, value, size);
     real->stream->synchronize(other);
   }
@@ -250,7 +262,9 @@ static flagos_hal_status wrong(flagos_hal_stream* on, void* pointer) {
 #define PUT async_alloc.release_async = wrong
 #elif defined(BREAK_RELEASE_ASYNC_LEAKS)
 static flagos_hal_status wrong(flagos_hal_stream* on, void* pointer) {
-  return pointer ? real->stream->query(on) == FLAGOS_HAL_STATUS_INVALID_HANDLE ? FLAGOS_HAL_STATUS_INVALID_HANDLE : OK
+  return pointer ? real->stream->query(on) == FLAGOS_HAL_STATUS_INVALID_HANDLE
+                       ? FLAGOS_HAL_STATUS_INVALID_HANDLE
+                       : OK
                  : real->async_alloc->release_async(on, pointer);
 }
 #define PUT async_alloc.release_async = wrong
@@ -270,10 +284,10 @@ static void wrap(void) {
   answer = query(FLAGOS_HAL_ABI_MAJOR, FLAGOS_HAL_ABI_MINOR, &real);
   if (answer != OK) return;
   api = *real;
-#define GROUP(name)         \
-  if (real->name) {         \
-    name = *real->name;     \
-    api.name = &name;       \
+#define GROUP(name)     \
+  if (real->name) {     \
+    name = *real->name; \
+    api.name = &name;   \
   }
   GROUP(memory)
   GROUP(stream)
@@ -286,7 +300,8 @@ static void wrap(void) {
   PUT;
 }
 
-FLAGOS_HAL_EXPORT flagos_hal_status flagos_hal_query(uint32_t core_major, uint32_t core_minor, const flagos_hal_api** out_api) {
+FLAGOS_HAL_EXPORT flagos_hal_status flagos_hal_query(uint32_t core_major, uint32_t core_minor,
+                                                     const flagos_hal_api** out_api) {
   (void)core_minor;
   if (!out_api) return FLAGOS_HAL_STATUS_INVALID_ARGUMENT;
   pthread_once(&once, wrap);

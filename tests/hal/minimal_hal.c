@@ -1,10 +1,11 @@
-/* The smallest library that conforms to hal.h: the required groups over host memory, nothing optional. It shows that the
- * conformance kit is not shaped around the reference backend, and it is what the kit is tested with: every BREAK_<NAME> makes one
- * mistake that the kit must find (test_kit_catches_mistakes.py lists them with the requirement that each violates).
+/* The smallest library that conforms to hal.h: the required groups over host memory, nothing optional. It
+ * shows that the conformance kit is not shaped around the reference backend, and it is what the kit is tested
+ * with: every BREAK_<NAME> makes one mistake that the kit must find (test_kit_catches_mistakes.py lists them
+ * with the requirement that each violates).
  *
- * Default: synchronous streams. -DASYNC: a worker thread per stream, and stream.host_callback. -DMANAGED: the host sees device
- * memory between host.begin_access and host.end_access only, as on a chip with caches of its own. -DNO_RUNTIME: init finds no
- * runtime. -DCRASHES, -DHANGS: device.synchronize does. */
+ * Default: synchronous streams. -DASYNC: a worker thread per stream, and stream.host_callback. -DMANAGED: the
+ * host sees device memory between host.begin_access and host.end_access only, as on a chip with caches of its
+ * own. -DNO_RUNTIME: init finds no runtime. -DCRASHES, -DHANGS: device.synchronize does. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdarg.h>
@@ -20,9 +21,9 @@
 #define DEVICES 2
 #define CAPACITY ((uint64_t)256 << 20)
 #define ALIGNMENT 256
-#define CHECK(call)                            \
-  do {                                         \
-    const flagos_hal_status status_ = (call);  \
+#define CHECK(call)                                      \
+  do {                                                   \
+    const flagos_hal_status status_ = (call);            \
     if (status_ != FLAGOS_HAL_STATUS_OK) return status_; \
   } while (0)
 
@@ -67,7 +68,8 @@ typedef struct Block {
   struct Block* next;
 } Block;
 
-/* Guarded by `lock`, save `ready` and `owner`, which a forked child reads while another thread's lock may be held for ever. */
+/* Guarded by `lock`, save `ready` and `owner`, which a forked child reads while another thread's lock may be
+ * held for ever. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
 static int ready;
@@ -116,7 +118,8 @@ static flagos_hal_status fail(const char* function, flagos_hal_status status, co
 static flagos_hal_status forked(const char* name) {
 #ifndef BREAK_NO_FORK_CHECK
   if (owner != 0 && owner != getpid())
-    return FAIL(FORKED, "process %d is a fork of %d, which had initialised the library", (int)getpid(), (int)owner);
+    return FAIL(FORKED, "process %d is a fork of %d, which had initialised the library", (int)getpid(),
+                (int)owner);
 #endif
   (void)name;
   return FLAGOS_HAL_STATUS_OK;
@@ -172,7 +175,8 @@ static flagos_hal_status on_event(const char* name, const flagos_hal_event* even
   return FLAGOS_HAL_STATUS_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- queued work ---- */
+/* ------------------------------------------------------------------------------------------------- queued
+ * work ---- */
 
 static double now_ms(void) {
   struct timespec time;
@@ -304,7 +308,7 @@ static void queue(flagos_hal_stream* stream, Work work) {
     stream->first = kept;
   } else
 #endif
-  if (stream->last) {
+      if (stream->last) {
     stream->last->next = kept;
     stream->last = kept;
   } else {
@@ -325,7 +329,8 @@ static void queue(flagos_hal_stream* stream, Work work) {
 #endif
 }
 
-/* ------------------------------------------------------------------------------------------------ group system ---- */
+/* ------------------------------------------------------------------------------------------------ group
+ * system ---- */
 
 static flagos_hal_status init(void) {
   static const char* const name = "system.init";
@@ -420,7 +425,8 @@ static void give(void* to, const void* from, size_t own) {
   memcpy((char*)to + sizeof(size_t), (const char*)from + sizeof(size_t), own - sizeof(size_t));
   (void)size;
 #else
-  if (size > sizeof(size_t)) memcpy((char*)to + sizeof(size_t), (const char*)from + sizeof(size_t), size - sizeof(size_t));
+  if (size > sizeof(size_t))
+    memcpy((char*)to + sizeof(size_t), (const char*)from + sizeof(size_t), size - sizeof(size_t));
 #endif
 }
 
@@ -496,7 +502,8 @@ static flagos_hal_status capability(int32_t asked, int64_t* out_value) {
   return FLAGOS_HAL_STATUS_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ group device ---- */
+/* ------------------------------------------------------------------------------------------------ group
+ * device ---- */
 
 static flagos_hal_status count(int32_t* out_count) {
   static const char* const name = "device.count";
@@ -603,7 +610,8 @@ static flagos_hal_status health(int32_t device) {
   return on_device(name, device);
 }
 
-/* ------------------------------------------------------------------------------------------------ group memory ---- */
+/* ------------------------------------------------------------------------------------------------ group
+ * memory ---- */
 
 static flagos_hal_status allocate(int32_t device, uint64_t size, void** out_pointer) {
   static const char* const name = "memory.allocate";
@@ -685,12 +693,14 @@ static flagos_hal_status release(int32_t device, void* pointer) {
   if (!pointer) return FLAGOS_HAL_STATUS_OK;
   pthread_mutex_lock(&lock);
 #ifdef BREAK_INTERIOR_RELEASE
-  for (link = &blocks; *link && !((char*)pointer >= (*link)->pointer && (char*)pointer < (*link)->pointer + (*link)->size);)
+  for (link = &blocks;
+       *link && !((char*)pointer >= (*link)->pointer && (char*)pointer < (*link)->pointer + (*link)->size);)
     link = &(*link)->next;
 #elif defined(BREAK_WRONG_DEVICE_RELEASE)
   for (link = &blocks; *link && (*link)->pointer != pointer;) link = &(*link)->next;
 #else
-  for (link = &blocks; *link && ((*link)->pointer != pointer || (*link)->device != device);) link = &(*link)->next;
+  for (link = &blocks; *link && ((*link)->pointer != pointer || (*link)->device != device);)
+    link = &(*link)->next;
 #endif
   block = *link;
   if (!block) {
@@ -713,8 +723,8 @@ static flagos_hal_status release(int32_t device, void* pointer) {
   return FLAGOS_HAL_STATUS_OK;
 }
 
-static flagos_hal_status check_copy(const char* name, const void* destination, const void* source, uint64_t size,
-                                    int32_t kind) {
+static flagos_hal_status check_copy(const char* name, const void* destination, const void* source,
+                                    uint64_t size, int32_t kind) {
 #ifndef BREAK_ANY_KIND
   if (kind < FLAGOS_HAL_COPY_HOST_TO_HOST || kind > FLAGOS_HAL_COPY_DEVICE_TO_DEVICE)
     return FAIL(INVALID_ARGUMENT, "no copy kind %d", kind);
@@ -722,11 +732,13 @@ static flagos_hal_status check_copy(const char* name, const void* destination, c
 #ifdef BREAK_ZERO_COPY
   if (!destination || !source) return FAIL(INVALID_ARGUMENT, "null");
 #endif
-  if (size > 0 && (!destination || !source)) return FAIL(INVALID_ARGUMENT, "null, with %llu bytes", (unsigned long long)size);
+  if (size > 0 && (!destination || !source))
+    return FAIL(INVALID_ARGUMENT, "null, with %llu bytes", (unsigned long long)size);
   return FLAGOS_HAL_STATUS_OK;
 }
 
-static flagos_hal_status copy(int32_t device, void* destination, const void* source, uint64_t size, int32_t kind) {
+static flagos_hal_status copy(int32_t device, void* destination, const void* source, uint64_t size,
+                              int32_t kind) {
   static const char* const name = "memory.copy";
   CHECK(on_device(name, device));
   CHECK(check_copy(name, destination, source, size, kind));
@@ -740,8 +752,8 @@ static flagos_hal_status copy(int32_t device, void* destination, const void* sou
   return FLAGOS_HAL_STATUS_OK;
 }
 
-static flagos_hal_status copy_async(flagos_hal_stream* stream, void* destination, const void* source, uint64_t size,
-                                    int32_t kind) {
+static flagos_hal_status copy_async(flagos_hal_stream* stream, void* destination, const void* source,
+                                    uint64_t size, int32_t kind) {
   static const char* const name = "memory.copy_async";
   Work work = {.kind = COPY, .destination = destination, .source = source, .size = size};
   CHECK(on_stream(name, stream));
@@ -758,7 +770,8 @@ static flagos_hal_status check_fill(const char* name, const void* destination, i
 #ifndef BREAK_ANY_VALUE
   if (value < 0 || value > 255) return FAIL(INVALID_ARGUMENT, "value %d", value);
 #endif
-  if (size > 0 && !destination) return FAIL(INVALID_ARGUMENT, "null, with %llu bytes", (unsigned long long)size);
+  if (size > 0 && !destination)
+    return FAIL(INVALID_ARGUMENT, "null, with %llu bytes", (unsigned long long)size);
   (void)value;
   return FLAGOS_HAL_STATUS_OK;
 }
@@ -774,7 +787,8 @@ static flagos_hal_status fill(int32_t device, void* destination, int32_t value, 
   return FLAGOS_HAL_STATUS_OK;
 }
 
-static flagos_hal_status fill_async(flagos_hal_stream* stream, void* destination, int32_t value, uint64_t size) {
+static flagos_hal_status fill_async(flagos_hal_stream* stream, void* destination, int32_t value,
+                                    uint64_t size) {
   static const char* const name = "memory.fill_async";
   Work work = {.kind = FILL, .destination = destination, .value = value, .size = size};
   CHECK(on_stream(name, stream));
@@ -794,9 +808,11 @@ static flagos_hal_status pointer_info(const void* pointer, flagos_hal_pointer_in
 #ifdef BREAK_BASE_ONLY
     const int inside = (const char*)pointer == block->pointer;
 #elif defined(BREAK_ONE_PAST_END)
-    const int inside = (const char*)pointer >= block->pointer && (const char*)pointer <= block->pointer + block->size;
+    const int inside =
+        (const char*)pointer >= block->pointer && (const char*)pointer <= block->pointer + block->size;
 #else
-    const int inside = (const char*)pointer >= block->pointer && (const char*)pointer < block->pointer + block->size;
+    const int inside =
+        (const char*)pointer >= block->pointer && (const char*)pointer < block->pointer + block->size;
 #endif
     if (!inside) continue;
     own.kind = FLAGOS_HAL_MEMORY_DEVICE;
@@ -812,7 +828,8 @@ static flagos_hal_status pointer_info(const void* pointer, flagos_hal_pointer_in
   return FLAGOS_HAL_STATUS_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ group stream ---- */
+/* ------------------------------------------------------------------------------------------------ group
+ * stream ---- */
 
 static flagos_hal_status create_stream(int32_t device, const flagos_hal_stream_options* options,
                                        flagos_hal_stream** out_stream) {
@@ -850,7 +867,8 @@ static flagos_hal_status destroy_stream(flagos_hal_stream* stream) {
 #ifdef BREAK_DESTROY_DEFAULT
   if (stream >= defaults && stream < defaults + DEVICES) return FLAGOS_HAL_STATUS_OK;
 #endif
-  if (stream >= defaults && stream < defaults + DEVICES) return FAIL(INVALID_HANDLE, "a default stream is not destroyed");
+  if (stream >= defaults && stream < defaults + DEVICES)
+    return FAIL(INVALID_HANDLE, "a default stream is not destroyed");
   pthread_mutex_lock(&lock);
   for (link = &streams; *link != stream;) link = &(*link)->next;
   *link = stream->next;
@@ -962,7 +980,8 @@ static flagos_hal_status stream_device(flagos_hal_stream* stream, int32_t* out_d
 }
 
 #ifdef ASYNC
-static flagos_hal_status host_callback(flagos_hal_stream* stream, void (*function)(void* argument), void* argument) {
+static flagos_hal_status host_callback(flagos_hal_stream* stream, void (*function)(void* argument),
+                                       void* argument) {
   static const char* const name = "stream.host_callback";
   Work work = {.kind = CALL, .function = function, .argument = argument};
   CHECK(on_stream(name, stream));
@@ -981,7 +1000,8 @@ static flagos_hal_status host_callback(flagos_hal_stream* stream, void (*functio
 }
 #endif
 
-/* ------------------------------------------------------------------------------------------------- group event ---- */
+/* ------------------------------------------------------------------------------------------------- group
+ * event ---- */
 
 static flagos_hal_status create_event(int32_t device, uint32_t flags, flagos_hal_event** out_event) {
   static const char* const name = "event.create";
@@ -989,7 +1009,8 @@ static flagos_hal_status create_event(int32_t device, uint32_t flags, flagos_hal
   CHECK(on_device(name, device));
   NEED(out_event);
 #ifndef BREAK_EVENT_FLAGS
-  if (flags & ~(uint32_t)(FLAGOS_HAL_EVENT_TIMING | FLAGOS_HAL_EVENT_BLOCKING | FLAGOS_HAL_EVENT_INTERPROCESS))
+  if (flags &
+      ~(uint32_t)(FLAGOS_HAL_EVENT_TIMING | FLAGOS_HAL_EVENT_BLOCKING | FLAGOS_HAL_EVENT_INTERPROCESS))
     return FAIL(INVALID_ARGUMENT, "unknown flags 0x%x", flags);
 #endif
 #ifndef BREAK_INTERPROCESS
@@ -1036,7 +1057,8 @@ static flagos_hal_status record(flagos_hal_event* event, flagos_hal_stream* stre
   CHECK(on_stream(name, stream));
 #ifndef BREAK_RECORD_ELSEWHERE
   if (event->device != stream->device)
-    return FAIL(INVALID_ARGUMENT, "the event is of device %d, the stream of device %d", event->device, stream->device);
+    return FAIL(INVALID_ARGUMENT, "the event is of device %d, the stream of device %d", event->device,
+                stream->device);
 #endif
   work.mark = calloc(1, sizeof(*work.mark));
   if (!work.mark) return FAIL(OUT_OF_MEMORY, "no memory for a mark");
@@ -1098,9 +1120,11 @@ static flagos_hal_status elapsed(flagos_hal_event* start_event, flagos_hal_event
   CHECK(on_event(name, end_event));
   NEED(out_ms);
 #ifndef BREAK_ELAPSED_UNTIMED
-  if (!(start_event->flags & end_event->flags & FLAGOS_HAL_EVENT_TIMING)) return FAIL(INVALID_STATE, "an event has no TIMING");
+  if (!(start_event->flags & end_event->flags & FLAGOS_HAL_EVENT_TIMING))
+    return FAIL(INVALID_STATE, "an event has no TIMING");
 #endif
-  if (start_event->device != end_event->device) return FAIL(INVALID_ARGUMENT, "the events are of two devices");
+  if (start_event->device != end_event->device)
+    return FAIL(INVALID_ARGUMENT, "the events are of two devices");
   pthread_mutex_lock(&lock);
   recorded = start_event->mark && end_event->mark;
   pending = recorded && !(start_event->mark->reached && end_event->mark->reached);
@@ -1124,20 +1148,25 @@ static flagos_hal_status elapsed(flagos_hal_event* start_event, flagos_hal_event
   return FLAGOS_HAL_STATUS_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------- group host ---- */
+/* -------------------------------------------------------------------------------------------------- group
+ * host ---- */
 
 #ifdef MANAGED
-static flagos_hal_status move_view(const char* name, int32_t device, void* pointer, uint64_t size, uint32_t access, int begin) {
+static flagos_hal_status move_view(const char* name, int32_t device, void* pointer, uint64_t size,
+                                   uint32_t access, int begin) {
   Block* block;
   CHECK(on_device(name, device));
 #ifndef BREAK_ACCESS_BITS
-  if (access & ~(uint32_t)(FLAGOS_HAL_ACCESS_READ | FLAGOS_HAL_ACCESS_WRITE)) return FAIL(INVALID_ARGUMENT, "access 0x%x", access);
+  if (access & ~(uint32_t)(FLAGOS_HAL_ACCESS_READ | FLAGOS_HAL_ACCESS_WRITE))
+    return FAIL(INVALID_ARGUMENT, "access 0x%x", access);
 #endif
   if (size == 0) return FLAGOS_HAL_STATUS_OK;
   pthread_mutex_lock(&lock);
   for (block = blocks; block; block = block->next) {
     const char* const start_of = pointer;
-    if (block->device == device && start_of >= block->pointer && start_of + size <= block->pointer + block->size) break;
+    if (block->device == device && start_of >= block->pointer &&
+        start_of + size <= block->pointer + block->size)
+      break;
   }
   if (block) {
     const size_t offset = (size_t)((char*)pointer - block->pointer);
@@ -1163,19 +1192,22 @@ static flagos_hal_status end_access(int32_t device, void* pointer, uint64_t size
   return move_view("host.end_access", device, pointer, size, access, 0);
 }
 
-static const flagos_hal_host_api host_api = {sizeof(host_api), NULL, NULL, NULL, NULL, begin_access, end_access};
+static const flagos_hal_host_api host_api = {sizeof(host_api), NULL,      NULL, NULL, NULL,
+                                             begin_access,     end_access};
 #define HOST &host_api
 #else
 #define HOST NULL
 #endif
 
-/* -------------------------------------------------------------------------------------------------- the tables ---- */
+/* -------------------------------------------------------------------------------------------------- the
+ * tables ---- */
 
-static const flagos_hal_system_api system_api = {sizeof(system_api), init, shutdown_library, info, last_error, capability};
+static const flagos_hal_system_api system_api = {sizeof(system_api), init,      shutdown_library, info,
+                                                 last_error,         capability};
 static const flagos_hal_device_api device_api = {
     sizeof(device_api), count, set_current, get_current, properties, memory_info, synchronize_device, health};
-static const flagos_hal_memory_api memory_api = {sizeof(memory_api), allocate,   release,    copy, copy_async,
-                                                 fill,               fill_async, pointer_info};
+static const flagos_hal_memory_api memory_api = {sizeof(memory_api), allocate, release,    copy,
+                                                 copy_async,         fill,     fill_async, pointer_info};
 static const flagos_hal_stream_api stream_api = {
     sizeof(stream_api), create_stream,      destroy_stream, default_stream, priority_range,
     query_stream,       synchronize_stream, wait_event,     native_handle,  stream_device,
@@ -1187,11 +1219,23 @@ static const flagos_hal_stream_api stream_api = {
 };
 static const flagos_hal_event_api event_api = {sizeof(event_api), create_event,      destroy_event, record,
                                                query_event,       synchronize_event, elapsed};
-static const flagos_hal_api api = {sizeof(api), FLAGOS_HAL_ABI_MAJOR, FLAGOS_HAL_ABI_MINOR, &system_api, &device_api,
-                                   &memory_api, &stream_api,          &event_api,           HOST,        NULL,
-                                   NULL,        NULL,                 NULL,                 NULL};
+static const flagos_hal_api api = {sizeof(api),
+                                   FLAGOS_HAL_ABI_MAJOR,
+                                   FLAGOS_HAL_ABI_MINOR,
+                                   &system_api,
+                                   &device_api,
+                                   &memory_api,
+                                   &stream_api,
+                                   &event_api,
+                                   HOST,
+                                   NULL,
+                                   NULL,
+                                   NULL,
+                                   NULL,
+                                   NULL};
 
-FLAGOS_HAL_EXPORT flagos_hal_status flagos_hal_query(uint32_t core_major, uint32_t core_minor, const flagos_hal_api** out_api) {
+FLAGOS_HAL_EXPORT flagos_hal_status flagos_hal_query(uint32_t core_major, uint32_t core_minor,
+                                                     const flagos_hal_api** out_api) {
   (void)core_minor;
 #ifdef BREAK_QUERY_NULL
   if (!out_api) return FLAGOS_HAL_STATUS_OK;

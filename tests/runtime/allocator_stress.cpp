@@ -1,6 +1,7 @@
-// Threads that allocate, hand over, record uses, free, run out of memory and empty caches at once, over the device and the pinned
-// allocator. Built with AddressSanitizer or ThreadSanitizer it shows races and lifetime faults; without them it still
-// checks that no two owners ever share memory and that nothing is left at the end.
+// Threads that allocate, hand over, record uses, free, run out of memory and empty caches at once, over the
+// device and the pinned allocator. Built with AddressSanitizer or ThreadSanitizer it shows races and lifetime
+// faults; without them it still checks that no two owners ever share memory and that nothing is left at the
+// end.
 //
 //   allocator_stress <HAL library of the reference backend> [seconds] [threads] [seed]
 //
@@ -47,7 +48,8 @@ struct Owned {
     *last() = value;
   }
   void check() const {
-    require(*first() == mark && *last() == mark, "memory was given to two owners, or reused while a stream used it");
+    require(*first() == mark && *last() == mark,
+            "memory was given to two owners, or reused while a stream used it");
   }
 };
 
@@ -111,7 +113,8 @@ struct Worker {
     const c10::Stream stream = (*streams)[static_cast<size_t>(device.index())][pick(3)];
     const flagos::DeviceEntry& entry = flagos::deviceEntry(device.index());
     if (pick(2) == 0) flagos::recordStream(owned.memory, stream);
-    const flagos_hal_status status = entry.hal->memory.fill_async(flagos::streamHandle(stream), owned.memory.get(), 0xAB, owned.size);
+    const flagos_hal_status status =
+        entry.hal->memory.fill_async(flagos::streamHandle(stream), owned.memory.get(), 0xAB, owned.size);
     require(status == FLAGOS_HAL_STATUS_OK, "a fill was refused");
     flagos::recordStream(owned.memory, stream);
   }
@@ -145,7 +148,8 @@ struct Worker {
     } else if (what < 988) {
       flagos::hostAllocator()->empty_cache();
     } else if (what < 992) {
-      require(flagos::deviceAllocator()->getDeviceStats(0).allocated_bytes[0].current >= 0, "a count went below zero");
+      require(flagos::deviceAllocator()->getDeviceStats(0).allocated_bytes[0].current >= 0,
+              "a count went below zero");
     } else if (what < 994) {
       for (const auto& segment : flagos::memorySnapshot()) {
         size_t sum = 0;
@@ -187,7 +191,8 @@ int main(int argc, char** argv) {
 
   std::vector<std::vector<c10::Stream>> streams(2);
   for (c10::DeviceIndex device = 0; device < 2; ++device) {
-    streams[static_cast<size_t>(device)] = {flagos::defaultStream(device), flagos::streamFromPool(device, false),
+    streams[static_cast<size_t>(device)] = {flagos::defaultStream(device),
+                                            flagos::streamFromPool(device, false),
                                             flagos::streamFromPool(device, true)};
   }
   Exchange exchange;
@@ -217,9 +222,11 @@ int main(int argc, char** argv) {
   flagos::deviceAllocator()->emptyCache();
   for (c10::DeviceIndex device = 0; device < 2; ++device) {
     const auto stats = flagos::deviceAllocator()->getDeviceStats(device);
-    require(stats.active[0].current == 0 && stats.active_bytes[0].current == 0 && stats.requested_bytes[0].current == 0,
+    require(stats.active[0].current == 0 && stats.active_bytes[0].current == 0 &&
+                stats.requested_bytes[0].current == 0,
             "blocks are still active at the end");
-    require(stats.reserved_bytes[0].current == 0 && stats.segment[0].current == 0, "segments are left at the end");
+    require(stats.reserved_bytes[0].current == 0 && stats.segment[0].current == 0,
+            "segments are left at the end");
     const auto [free, total] = flagos::memoryInfo(device);
     require(free == total, "the device has less free memory than at the start");
   }
@@ -228,7 +235,7 @@ int main(int argc, char** argv) {
   flagos::hostAllocator()->empty_cache();
   require(flagos::hostMemoryStats().allocated_bytes.current == 0, "pinned memory is left at the end");
   flagos::shutdownRuntime();
-  std::printf("allocator_stress: %d threads, %llu steps, %llu out-of-memory errors, all memory given back\n", threads,
-              static_cast<unsigned long long>(steps), static_cast<unsigned long long>(refusals));
+  std::printf("allocator_stress: %d threads, %llu steps, %llu out-of-memory errors, all memory given back\n",
+              threads, static_cast<unsigned long long>(steps), static_cast<unsigned long long>(refusals));
   return 0;
 }

@@ -1,5 +1,6 @@
-// What libtorch_fl.so shows to the bindings (_C) and to the C++ benchmarks. Everything else in it is hidden, so that two
-// libraries with equal C++ names can live in one process. Knows nothing of torch: csrc/hal uses it as well.
+// What libtorch_fl.so shows to the bindings (_C) and to the C++ benchmarks. Everything else in it is hidden,
+// so that two libraries with equal C++ names can live in one process. Knows nothing of torch: csrc/hal uses
+// it as well.
 #pragma once
 
 #if defined(_WIN32)

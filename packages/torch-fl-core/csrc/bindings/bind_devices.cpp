@@ -24,7 +24,8 @@ BackendRequest toRequest(const py::dict& entry) {
   for (const auto& item : entry) {
     const auto key = item.first.cast<std::string>();
     if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
-      throw py::key_error("flagos: a backend request has the unknown key '" + key + "'; known: name, path, private_copy, emulated, skip");
+      throw py::key_error("flagos: a backend request has the unknown key '" + key +
+                          "'; known: name, path, private_copy, emulated, skip");
     }
   }
   if (!entry.contains("name") || !entry.contains("path")) {
@@ -120,7 +121,8 @@ py::dict propertiesDict(int64_t device) {
   out["shared_memory_per_block_optin"] = numberOrNone(properties.shared_memory_per_block_optin);
   out["shared_memory_per_multiprocessor"] = numberOrNone(properties.shared_memory_per_multiprocessor);
   out["l2_cache_size"] = numberOrNone(properties.l2_cache_size);
-  out["is_integrated"] = properties.is_integrated < 0 ? py::object(py::none()) : py::bool_(properties.is_integrated != 0);
+  out["is_integrated"] =
+      properties.is_integrated < 0 ? py::object(py::none()) : py::bool_(properties.is_integrated != 0);
   out["dtypes"] = py::none();
   if (const auto types = deviceDtypes(properties)) {
     py::list names;
@@ -151,15 +153,18 @@ std::string healthOf(int64_t device) {
 }
 
 void bindBackends(py::module_& m) {
-  m.def("configure",
-        torch::wrap_pybind_function([](std::unordered_map<std::string, std::string> settings) { configure(std::move(settings)); }),
-        py::arg("settings"), "Hand the values of the FLAGOS_ variables to the runtime; only before the first use.");
+  m.def("configure", torch::wrap_pybind_function([](std::unordered_map<std::string, std::string> settings) {
+          configure(std::move(settings));
+        }),
+        py::arg("settings"),
+        "Hand the values of the FLAGOS_ variables to the runtime; only before the first use.");
   m.def("set_backend_requests", torch::wrap_pybind_function([](const std::vector<py::dict>& entries) {
           std::vector<BackendRequest> requests;
           for (const py::dict& entry : entries) requests.push_back(toRequest(entry));
           setBackendRequests(std::move(requests));
         }),
-        py::arg("requests"), "Replace the list of backends. Keys: name, path, private_copy, emulated, skip. Opens nothing.");
+        py::arg("requests"),
+        "Replace the list of backends. Keys: name, path, private_copy, emulated, skip. Opens nothing.");
   m.def("backend_records", torch::wrap_pybind_function([] {
           py::list out;
           for (const BackendRecord& record : backendRecords()) out.append(toDict(record));
@@ -169,14 +174,17 @@ void bindBackends(py::module_& m) {
   m.def("allow_emulated", &allowEmulated,
         "From now on device_count opens emulated backends too, where no other has a device.");
   m.def("activate", torch::wrap_pybind_function_no_gil([] { return static_cast<int>(activate()); }),
-        "Open and initialise the backends; the number of devices. Raises with every candidate's reason if none has one.");
+        "Open and initialise the backends; the number of devices. Raises with every candidate's reason if "
+        "none has one.");
   m.def("activated", &activated, "Whether devices are open.");
   m.def("device_count", torch::wrap_pybind_function_no_gil([] { return static_cast<int>(deviceCount()); }),
         "Number of devices; opens backends that are not emulated. Never raises.");
   m.def("in_bad_fork", &inBadFork, "Whether this process was forked from one that had opened the devices.");
-  m.def("throw_if_bad_fork", torch::wrap_pybind_function([] { throwIfBadFork(); }), "Raise the sentence that names the cure if in_bad_fork().");
+  m.def("throw_if_bad_fork", torch::wrap_pybind_function([] { throwIfBadFork(); }),
+        "Raise the sentence that names the cure if in_bad_fork().");
   m.def("shutdown", torch::wrap_pybind_function_no_gil([] { shutdownRuntime(); }),
-        "Wait for all devices and shut the backends down. For atexit: afterwards releases do nothing and uses raise.");
+        "Wait for all devices and shut the backends down. For atexit: afterwards releases do nothing and "
+        "uses raise.");
   m.def("is_shut_down", &isShutDown, "Whether shutdown was called.");
 }
 
@@ -185,21 +193,26 @@ void bindBackends(py::module_& m) {
 void bindDevices(py::module_& parent) {
   py::module_ m = parent.def_submodule("devices", "Backends and their devices.");
   bindBackends(m);
-  // torch.accelerator.synchronize does nothing until torch believes that the device was initialised, and torch believes so only from the
-  // first factory call on. Streams may have work before that.
+  // torch.accelerator.synchronize does nothing until torch believes that the device was initialised, and
+  // torch believes so only from the first factory call on. Streams may have work before that.
   onActivation([] { torch::utils::set_requires_device_init(kDeviceType, false); });
-  m.def("current_device", [] { return static_cast<int>(currentDevice()); }, "The calling thread's current device; activates nothing.");
-  m.def("set_device", torch::wrap_pybind_function_no_gil([](int64_t index) { setDevice(checkedIndex(index)); }), py::arg("index"),
-        "Make a device current on the calling thread; −1 leaves it.");
-  m.def("exchange_device",
-        torch::wrap_pybind_function_no_gil([](int64_t index) { return static_cast<int>(exchangeDevice(checkedIndex(index))); }),
+  m.def(
+      "current_device", [] { return static_cast<int>(currentDevice()); },
+      "The calling thread's current device; activates nothing.");
+  m.def("set_device",
+        torch::wrap_pybind_function_no_gil([](int64_t index) { setDevice(checkedIndex(index)); }),
+        py::arg("index"), "Make a device current on the calling thread; −1 leaves it.");
+  m.def("exchange_device", torch::wrap_pybind_function_no_gil([](int64_t index) {
+          return static_cast<int>(exchangeDevice(checkedIndex(index)));
+        }),
         py::arg("index"), "Make a device current on the calling thread, −1 leaves it; the one before.");
-  m.def("synchronize", torch::wrap_pybind_function_no_gil([](int64_t index) { synchronizeDevice(checkedIndex(index)); }),
+  m.def("synchronize",
+        torch::wrap_pybind_function_no_gil([](int64_t index) { synchronizeDevice(checkedIndex(index)); }),
         py::arg("index") = -1, "Wait until all work queued on the device has finished; −1: the current one.");
   m.def("properties", torch::wrap_pybind_function(propertiesDict), py::arg("index") = -1,
         "The HAL's properties of a device; None for what the vendor does not tell.");
-  m.def("can_access_peer", torch::wrap_pybind_function_no_gil(canAccessPeer), py::arg("device"), py::arg("peer"),
-        "Whether kernels of `device` can address memory of `peer`; False between backends.");
+  m.def("can_access_peer", torch::wrap_pybind_function_no_gil(canAccessPeer), py::arg("device"),
+        py::arg("peer"), "Whether kernels of `device` can address memory of `peer`; False between backends.");
   m.def("health", torch::wrap_pybind_function_no_gil(healthOf), py::arg("index") = -1,
         "Empty while the device can be used, else why not. Waits for nothing.");
 }

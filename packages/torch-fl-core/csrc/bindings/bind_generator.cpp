@@ -26,10 +26,12 @@ void bindGenerator(py::module_& parent) {
   py::module_ m = parent.def_submodule("generators", "Random generators.");
   m.def("default_generator", torch::wrap_pybind_function(defaultOf), py::arg("device") = -1,
         "The default generator of a device; −1: of the current one.");
-  m.def("seed_all", torch::wrap_pybind_function_no_gil(seedAll), py::arg("seed"),
-        "Seed the default generators of all devices, also of those that do not exist yet. Activates nothing.");
+  m.def(
+      "seed_all", torch::wrap_pybind_function_no_gil(seedAll), py::arg("seed"),
+      "Seed the default generators of all devices, also of those that do not exist yet. Activates nothing.");
   m.def("reserve", torch::wrap_pybind_function_no_gil(reserve), py::arg("generator"), py::arg("count"),
-        "Take `count` numbers, rounded up to a multiple of 4, out of a generator's stream; (seed, offset of the first).");
+        "Take `count` numbers, rounded up to a multiple of 4, out of a generator's stream; (seed, offset of "
+        "the first).");
 }
 
 }  // namespace flagos

@@ -16,8 +16,8 @@
 
 namespace py = pybind11;
 
-// Of torch/csrc/profiler/python/combined_traceback.h, which wheels ship without a header that it includes. Weak: a torch that
-// does not export them costs the call stacks of the memory history, not the import.
+// Of torch/csrc/profiler/python/combined_traceback.h, which wheels ship without a header that it includes.
+// Weak: a torch that does not export them costs the call stacks of the memory history, not the import.
 namespace torch {
 __attribute__((weak)) std::vector<py::object> py_symbolize(std::vector<CapturedTraceback*>& to_symbolize);
 __attribute__((weak)) void installCapturedTracebackPython();
@@ -100,7 +100,8 @@ class Frames {
  public:
   void want(const ContextPtr& context) {
     auto* traceback = dynamic_cast<torch::CapturedTraceback*>(context.get());
-    if (traceback != nullptr && place_.emplace(traceback, wanted_.size()).second) wanted_.push_back(traceback);
+    if (traceback != nullptr && place_.emplace(traceback, wanted_.size()).second)
+      wanted_.push_back(traceback);
   }
   void symbolize() {
     if (!wanted_.empty() && torch::py_symbolize != nullptr) frames_ = torch::py_symbolize(wanted_);
@@ -187,14 +188,20 @@ py::list history() {
   return out;
 }
 
-ContextPtr gatherPython() { return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, /*cpp=*/false); }
-ContextPtr gatherAll() { return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, /*cpp=*/true); }
+ContextPtr gatherPython() {
+  return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, /*cpp=*/false);
+}
+ContextPtr gatherAll() {
+  return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/true, /*cpp=*/true);
+}
 
 ContextLevel levelOf(const std::optional<std::string>& context) {
   if (!context) return ContextLevel::Never;
   if (*context == "state") return ContextLevel::State;
   if (*context == "alloc") return ContextLevel::Alloc;
-  TORCH_CHECK_VALUE(*context == "all", "flagos: context of the memory history is None, 'state', 'alloc' or 'all', not '", *context, "'.");
+  TORCH_CHECK_VALUE(*context == "all",
+                    "flagos: context of the memory history is None, 'state', 'alloc' or 'all', not '",
+                    *context, "'.");
   return ContextLevel::All;
 }
 
@@ -216,7 +223,8 @@ void recordHistory(const std::optional<std::string>& enabled, const std::optiona
 }
 
 void observeOutOfMemory(py::function observer) {
-  // The observer lives as long as the process: the allocator may call it at any time, and outlives the interpreter.
+  // The observer lives as long as the process: the allocator may call it at any time, and outlives the
+  // interpreter.
   auto* kept = new py::function(std::move(observer));
   addOutOfMemoryObserver([kept](c10::DeviceIndex device, size_t asked, size_t total, size_t free) {
     if (!Py_IsInitialized()) return;
@@ -246,7 +254,8 @@ c10::Stream streamOf(c10::StreamId id, int64_t device) {
 void* pointerOf(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 void setMode(const std::string& mode) {
-  TORCH_CHECK_VALUE(mode == "caching" || mode == "direct", "flagos: the allocator is 'caching' or 'direct', not '", mode, "'.");
+  TORCH_CHECK_VALUE(mode == "caching" || mode == "direct",
+                    "flagos: the allocator is 'caching' or 'direct', not '", mode, "'.");
   setAllocatorMode(mode == "direct" ? AllocatorMode::Direct : AllocatorMode::Caching);
 }
 
@@ -257,8 +266,8 @@ void recordStreamAt(uintptr_t pointer, c10::StreamId id, int64_t device) {
   recordStream(c10::DataPtr(pointerOf(pointer), stream.device()), stream);
 }
 
-// Adds functions to the module behind torch's wrapper, so that errors arrive as torch's classes. `blocking` lets other threads
-// of Python run meanwhile.
+// Adds functions to the module behind torch's wrapper, so that errors arrive as torch's classes. `blocking`
+// lets other threads of Python run meanwhile.
 struct Adder {
   py::module_& m;
   template <typename Function, typename... Rest>
@@ -275,67 +284,93 @@ void bindDeviceMemory(Adder add) {
   const py::arg device("device");
   const py::arg pointer("pointer");
   const py::arg stream("stream_id");
-  add.quick("stats", [](int64_t index) { return deviceStats(checkedIndex(index)); }, device,
-            "Statistics of a device, nested as those of torch.cuda.");
-  add.blocking("reset_peak_stats", [](int64_t index) { deviceAllocator()->resetPeakStats(checkedIndex(index)); }, device,
-               "Let the peaks of a device start again from the present values.");
-  add.blocking("reset_accumulated_stats", [](int64_t index) { deviceAllocator()->resetAccumulatedStats(checkedIndex(index)); },
-               device, "Let the totals of a device start again from 0; present values stay.");
-  add.blocking("info", [](int64_t index) { return memoryInfo(checkedIndex(index)); }, device,
-               "(free, total) bytes of a device as its backend counts them.");
-  add.blocking("empty_cache", [] { deviceAllocator()->emptyCache(); },
-               "Give the segments without a live block back, on all devices; waits for work that may still use them.");
-  add.blocking("set_fraction", [](double fraction, int64_t index) { setMemoryFraction(checkedIndex(index), fraction); },
-               py::arg("fraction"), device, "Limit what this process may reserve to a fraction of the device's memory.");
-  add.blocking("fraction", [](int64_t index) { return memoryFraction(checkedIndex(index)); }, device,
-               "The fraction set by set_fraction; 1.0 at first.");
-  add.blocking("allocate",
-               [](size_t size, int64_t index, c10::StreamId id) {
-                 return reinterpret_cast<uintptr_t>(rawAllocate(checkedIndex(index), size, id));
-               },
-               py::arg("size"), device, stream, "Memory for use on a stream of a device, as an address; 0 for 0 bytes.");
-  add.blocking("release", [](uintptr_t address) { rawRelease(pointerOf(address)); }, pointer,
-               "Give back what allocate gave; 0 is fine, anything else is a ValueError.");
-  add.blocking("record_stream", &recordStreamAt, pointer, stream, device,
-               "Keep the block around an address from reuse until a stream has passed the point where it is freed.");
-  add.blocking("device_of_pointer", [](uintptr_t address) { return int{deviceOfPointer(pointerOf(address))}; }, pointer,
-               "The device whose memory an address lies in; -1 if none.");
+  add.quick(
+      "stats", [](int64_t index) { return deviceStats(checkedIndex(index)); }, device,
+      "Statistics of a device, nested as those of torch.cuda.");
+  add.blocking(
+      "reset_peak_stats", [](int64_t index) { deviceAllocator()->resetPeakStats(checkedIndex(index)); },
+      device, "Let the peaks of a device start again from the present values.");
+  add.blocking(
+      "reset_accumulated_stats",
+      [](int64_t index) { deviceAllocator()->resetAccumulatedStats(checkedIndex(index)); }, device,
+      "Let the totals of a device start again from 0; present values stay.");
+  add.blocking(
+      "info", [](int64_t index) { return memoryInfo(checkedIndex(index)); }, device,
+      "(free, total) bytes of a device as its backend counts them.");
+  add.blocking(
+      "empty_cache", [] { deviceAllocator()->emptyCache(); },
+      "Give the segments without a live block back, on all devices; waits for work that may still use them.");
+  add.blocking(
+      "set_fraction",
+      [](double fraction, int64_t index) { setMemoryFraction(checkedIndex(index), fraction); },
+      py::arg("fraction"), device,
+      "Limit what this process may reserve to a fraction of the device's memory.");
+  add.blocking(
+      "fraction", [](int64_t index) { return memoryFraction(checkedIndex(index)); }, device,
+      "The fraction set by set_fraction; 1.0 at first.");
+  add.blocking(
+      "allocate",
+      [](size_t size, int64_t index, c10::StreamId id) {
+        return reinterpret_cast<uintptr_t>(rawAllocate(checkedIndex(index), size, id));
+      },
+      py::arg("size"), device, stream,
+      "Memory for use on a stream of a device, as an address; 0 for 0 bytes.");
+  add.blocking(
+      "release", [](uintptr_t address) { rawRelease(pointerOf(address)); }, pointer,
+      "Give back what allocate gave; 0 is fine, anything else is a ValueError.");
+  add.blocking(
+      "record_stream", &recordStreamAt, pointer, stream, device,
+      "Keep the block around an address from reuse until a stream has passed the point where it is freed.");
+  add.blocking(
+      "device_of_pointer", [](uintptr_t address) { return int{deviceOfPointer(pointerOf(address))}; },
+      pointer, "The device whose memory an address lies in; -1 if none.");
   add.quick("set_mode", &setMode, py::arg("mode"),
             "Choose the allocator for later allocations: 'caching' or 'direct' (FLAGOS_ALLOCATOR).");
   add.quick("mode", &modeName, "The allocator in effect: 'caching' or 'direct'.");
 }
 
 void bindReports(Adder add) {
-  add.quick("snapshot", &snapshot, "All segments with their blocks, with the keys of torch.cuda.memory_snapshot.");
-  add.quick("history", &history, "The recorded actions of each device, with the keys of torch.cuda.memory._snapshot.");
+  add.quick("snapshot", &snapshot,
+            "All segments with their blocks, with the keys of torch.cuda.memory_snapshot.");
+  add.quick("history", &history,
+            "The recorded actions of each device, with the keys of torch.cuda.memory._snapshot.");
   add.quick("record_history", &recordHistory, py::arg("enabled") = "all", py::arg("context") = "all",
-            py::arg("stacks") = "python", py::arg("max_entries") = ~size_t{0}, py::arg("clear_history") = false,
+            py::arg("stacks") = "python", py::arg("max_entries") = ~size_t{0},
+            py::arg("clear_history") = false,
             "Record allocations and frees from now on, or stop (enabled=None). Arguments as "
             "torch.cuda.memory._record_memory_history.");
   add.quick("attach_out_of_memory_observer", &observeOutOfMemory, py::arg("observer"),
-            "Call observer(device, asked, total, free) before each out-of-memory error, for the life of the process.");
+            "Call observer(device, asked, total, free) before each out-of-memory error, for the life of the "
+            "process.");
 }
 
 void bindHostMemory(Adder add) {
   const py::arg pointer("pointer");
   const py::arg device("device");
   add.quick("host_stats", &hostStats, "Statistics of pinned host memory, nested as those of torch.cuda.");
-  add.blocking("reset_peak_host_stats", [] { hostAllocator()->reset_peak_stats(); },
-               "Let the peaks of pinned host memory start again from the present values.");
-  add.blocking("reset_accumulated_host_stats", [] { hostAllocator()->reset_accumulated_stats(); },
-               "Let the totals of pinned host memory start again from 0.");
-  add.blocking("host_empty_cache", [] { hostAllocator()->empty_cache(); }, "Give unused pinned host memory back.");
-  add.blocking("is_pinned", [](uintptr_t address) { return isPinned(pointerOf(address)); }, pointer,
-               "Whether an address lies in pinned host memory of any backend.");
-  add.blocking("is_pinned_for",
-               [](uintptr_t address, int64_t index) { return isPinnedFor(pointerOf(address), checkedIndex(index)); }, pointer,
-               device, "Whether an address is pinned for the backend of a device.");
-  add.blocking("record_pinned_use",
-               [](uintptr_t address, c10::StreamId id, int64_t index) {
-                 return recordPinnedUse(pointerOf(address), streamOf(id, index));
-               },
-               pointer, py::arg("stream_id"), device,
-               "Keep a pinned block from reuse until a stream has passed the point where it is freed; True if it is ours.");
+  add.blocking(
+      "reset_peak_host_stats", [] { hostAllocator()->reset_peak_stats(); },
+      "Let the peaks of pinned host memory start again from the present values.");
+  add.blocking(
+      "reset_accumulated_host_stats", [] { hostAllocator()->reset_accumulated_stats(); },
+      "Let the totals of pinned host memory start again from 0.");
+  add.blocking(
+      "host_empty_cache", [] { hostAllocator()->empty_cache(); }, "Give unused pinned host memory back.");
+  add.blocking(
+      "is_pinned", [](uintptr_t address) { return isPinned(pointerOf(address)); }, pointer,
+      "Whether an address lies in pinned host memory of any backend.");
+  add.blocking(
+      "is_pinned_for",
+      [](uintptr_t address, int64_t index) { return isPinnedFor(pointerOf(address), checkedIndex(index)); },
+      pointer, device, "Whether an address is pinned for the backend of a device.");
+  add.blocking(
+      "record_pinned_use",
+      [](uintptr_t address, c10::StreamId id, int64_t index) {
+        return recordPinnedUse(pointerOf(address), streamOf(id, index));
+      },
+      pointer, py::arg("stream_id"), device,
+      "Keep a pinned block from reuse until a stream has passed the point where it is freed; True if it is "
+      "ours.");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The Python module torch_fl._C. Loading it registers guard, hooks, allocators and operators with torch, by the
-// initialisers of libtorch_fl; it opens no backend.
+// The Python module torch_fl._C. Loading it registers guard, hooks, allocators and operators with torch, by
+// the initialisers of libtorch_fl; it opens no backend.
 
 #include "csrc/bindings/bindings.h"
 

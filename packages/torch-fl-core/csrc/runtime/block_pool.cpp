@@ -6,7 +6,8 @@ namespace flagos {
 
 namespace {
 
-// Small lists hold one size each: 512, 1024, … 2 MiB. Large lists split every power of two from 1 MiB on into 64 steps.
+// Small lists hold one size each: 512, 1024, … 2 MiB. Large lists split every power of two from 1 MiB on into
+// 64 steps.
 constexpr size_t kSmallLists = kSmallSegment / kMinBlock + 1;
 constexpr size_t kSteps = 64;
 constexpr size_t kStepBits = 6;
@@ -91,7 +92,8 @@ Block* FreeBlocks::find(size_t size, size_t most) const noexcept {
       best = block;
       if (best->size == size || !large_) break;
     }
-    // Later lists hold only larger blocks, so this is the best fit; only the request's own list may have held none large enough.
+    // Later lists hold only larger blocks, so this is the best fit; only the request's own list may have held
+    // none large enough.
     if (best != nullptr) return best->size <= most ? best : nullptr;
   }
   return nullptr;

@@ -1,10 +1,11 @@
-// Blocks, segments and free lists of the caching allocator: bookkeeping only. No lock is taken here and no HAL function
-// is called; a DeviceArena owns these objects and guards them with its mutex.
+// Blocks, segments and free lists of the caching allocator: bookkeeping only. No lock is taken here and no
+// HAL function is called; a DeviceArena owns these objects and guards them with its mutex.
 //
-// A segment is one allocation of the HAL. It is cut into blocks that lie end to end, linked by address. A block is
-// allocated, pending (freed, but work on other streams may still use it) or free. A free block is at first `recent`: it keeps its
-// size, to serve the next request for exactly that, which is the usual one. As soon as a request finds no such block, all recent ones
-// are joined with their free neighbours, so that of the other free blocks no two are neighbours, and the best fit is taken.
+// A segment is one allocation of the HAL. It is cut into blocks that lie end to end, linked by address. A
+// block is allocated, pending (freed, but work on other streams may still use it) or free. A free block is at
+// first `recent`: it keeps its size, to serve the next request for exactly that, which is the usual one. As
+// soon as a request finds no such block, all recent ones are joined with their free neighbours, so that of
+// the other free blocks no two are neighbours, and the best fit is taken.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -20,16 +21,17 @@ namespace flagos {
 
 class DeviceArena;
 
-inline constexpr size_t kMinBlock = 512;                 // every size is a multiple of it
-inline constexpr size_t kSmallLimit = size_t{1} << 20;   // up to here a request is served from small segments
+inline constexpr size_t kMinBlock = 512;                // every size is a multiple of it
+inline constexpr size_t kSmallLimit = size_t{1} << 20;  // up to here a request is served from small segments
 inline constexpr size_t kSmallSegment = size_t{2} << 20;
-inline constexpr size_t kMediumLimit = size_t{10} << 20; // up to here from segments of kMediumSegment
+inline constexpr size_t kMediumLimit = size_t{10} << 20;  // up to here from segments of kMediumSegment
 inline constexpr size_t kMediumSegment = size_t{20} << 20;
-inline constexpr size_t kLargeRound = size_t{2} << 20;   // larger segments are a multiple of it
-// Requests from here on get a segment of their own size, and their segments serve nothing smaller: a huge segment with one small
-// live block in it can be neither reused for its purpose nor given back.
+inline constexpr size_t kLargeRound = size_t{2} << 20;  // larger segments are a multiple of it
+// Requests from here on get a segment of their own size, and their segments serve nothing smaller: a huge
+// segment with one small live block in it can be neither reused for its purpose nor given back.
 inline constexpr size_t kOversize = size_t{1} << 30;
-inline constexpr size_t kMaxRequest = size_t{1} << 47;   // beyond it rounding could overflow; no device has as much
+inline constexpr size_t kMaxRequest = size_t{1}
+                                      << 47;  // beyond it rounding could overflow; no device has as much
 
 constexpr size_t roundUp(size_t value, size_t unit) noexcept { return (value + unit - 1) / unit * unit; }
 constexpr size_t blockSizeFor(size_t bytes) noexcept { return roundUp(bytes, kMinBlock); }
@@ -38,7 +40,8 @@ constexpr size_t tightSegmentSizeFor(size_t block_size) noexcept {
   return isSmall(block_size) ? kSmallSegment : roundUp(block_size, kLargeRound);
 }
 constexpr size_t segmentSizeFor(size_t block_size) noexcept {
-  return !isSmall(block_size) && block_size <= kMediumLimit ? kMediumSegment : tightSegmentSizeFor(block_size);
+  return !isSmall(block_size) && block_size <= kMediumLimit ? kMediumSegment
+                                                            : tightSegmentSizeFor(block_size);
 }
 
 // Whether the segment made for such a block has kOversize bytes or more.
@@ -86,8 +89,9 @@ struct Block {
   }
 };
 
-// Free blocks of one stream and one size range, in lists by size with a bitmap of the lists that are not empty, so that insert,
-// remove and best fit take constant time. Lists are last in, first out: the memory used last is the warmest.
+// Free blocks of one stream and one size range, in lists by size with a bitmap of the lists that are not
+// empty, so that insert, remove and best fit take constant time. Lists are last in, first out: the memory
+// used last is the warmest.
 class FreeBlocks {
  public:
   explicit FreeBlocks(bool large);
@@ -143,8 +147,8 @@ class BlockObjects {
 // Most bytes that a cached block may have to serve a request of `size`.
 size_t largestUsefulBlock(size_t size) noexcept;
 
-// Whether `block` is worth cutting when `size` bytes of it are asked for. In the small range always; in the large range only if
-// what remains can serve a large request by itself.
+// Whether `block` is worth cutting when `size` bytes of it are asked for. In the small range always; in the
+// large range only if what remains can serve a large request by itself.
 bool worthSplitting(const Block& block, size_t size) noexcept;
 
 }  // namespace flagos

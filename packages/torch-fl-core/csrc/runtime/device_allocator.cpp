@@ -51,8 +51,8 @@ void eachArena(Function function) {
   }
 }
 
-// The deleter of every DataPtr from here; `context` is a Block. A child of fork() must not touch the mutex, which another thread
-// of the parent may have held, nor the parent's memory.
+// The deleter of every DataPtr from here; `context` is a Block. A child of fork() must not touch the mutex,
+// which another thread of the parent may have held, nor the parent's memory.
 void deleteBlock(void* context) noexcept {
   if (context == nullptr || shut_down.load(std::memory_order_acquire) || inBadFork()) return;
   auto* block = static_cast<Block*>(context);
@@ -69,8 +69,8 @@ Block* allocateBlock(c10::DeviceIndex device, size_t bytes, c10::StreamId stream
   if (C10_UNLIKELY(inBadFork())) throwIfBadFork();
   MemoryTotals totals;
   Block* block = arenaOf(device).allocate(bytes, stream, totals);
-  c10::reportMemoryUsageToProfiler(block->address, static_cast<int64_t>(block->size), totals.allocated, totals.reserved,
-                                   c10::Device(kDeviceType, device));
+  c10::reportMemoryUsageToProfiler(block->address, static_cast<int64_t>(block->size), totals.allocated,
+                                   totals.reserved, c10::Device(kDeviceType, device));
   return block;
 }
 
@@ -88,9 +88,12 @@ class FlagosDeviceAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override { return allocateOn(currentDevice(), bytes); }
 
-  bool is_simple_data_ptr(const c10::DataPtr& pointer) const override { return isFromDeviceAllocator(pointer); }
+  bool is_simple_data_ptr(const c10::DataPtr& pointer) const override {
+    return isFromDeviceAllocator(pointer);
+  }
 
-  // Queued on the current stream of the device that owns the memory, since that is where the copy's result will be used.
+  // Queued on the current stream of the device that owns the memory, since that is where the copy's result
+  // will be used.
   void copy_data(void* destination, const void* source, size_t bytes) const override {
     if (bytes == 0) return;
     const c10::DeviceIndex to = deviceOfPointer(destination);
@@ -106,23 +109,27 @@ class FlagosDeviceAllocator final : public c10::DeviceAllocator {
       arenaOf(from).recordUse(source, stream);
       return;
     }
-    // c10's clone() allocates on the current device, which need not be the source's. Rare enough to go through the host.
+    // c10's clone() allocates on the current device, which need not be the source's. Rare enough to go
+    // through the host.
     const DeviceEntry& origin = deviceEntry(from);
     std::vector<char> staging(bytes);
     synchronizeStream(currentStream(from));
-    FLAGOS_CHECK(origin, origin.hal->memory.copy(origin.local, staging.data(), source, bytes, FLAGOS_HAL_COPY_DEVICE_TO_HOST),
-                 "copy memory to the host");
+    FLAGOS_CHECK(
+        origin,
+        origin.hal->memory.copy(origin.local, staging.data(), source, bytes, FLAGOS_HAL_COPY_DEVICE_TO_HOST),
+        "copy memory to the host");
     synchronizeStream(currentStream(to));
     FLAGOS_CHECK(target,
-                 target.hal->memory.copy(target.local, destination, staging.data(), bytes, FLAGOS_HAL_COPY_HOST_TO_DEVICE),
+                 target.hal->memory.copy(target.local, destination, staging.data(), bytes,
+                                         FLAGOS_HAL_COPY_HOST_TO_DEVICE),
                  "copy memory from the host");
   }
 
   bool initialized() override { return activated(); }
 
   void emptyCache(c10::MempoolId_t pool = {0, 0}) override {
-    TORCH_CHECK(pool.first == 0 && pool.second == 0, "flagos: there is no private memory pool (", pool.first, ", ", pool.second,
-                "): this allocator has none yet. Call empty_cache() without a pool.");
+    TORCH_CHECK(pool.first == 0 && pool.second == 0, "flagos: there is no private memory pool (", pool.first,
+                ", ", pool.second, "): this allocator has none yet. Call empty_cache() without a pool.");
     if (shut_down.load(std::memory_order_acquire) || inBadFork()) return;
     std::exception_ptr error;
     eachArena([&](DeviceArena& arena) {
@@ -135,7 +142,9 @@ class FlagosDeviceAllocator final : public c10::DeviceAllocator {
     if (error) std::rethrow_exception(error);
   }
 
-  void recordStream(const c10::DataPtr& pointer, c10::Stream stream) override { flagos::recordStream(pointer, stream); }
+  void recordStream(const c10::DataPtr& pointer, c10::Stream stream) override {
+    flagos::recordStream(pointer, stream);
+  }
 
   // A device that was never used has statistics too, all zero; asking for them starts nothing.
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
@@ -155,7 +164,9 @@ class FlagosDeviceAllocator final : public c10::DeviceAllocator {
     if (activated()) arenaOf(resolveIndex(index)).resetPeakStats();
   }
 
-  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override { return memoryInfo(resolveIndex(index)); }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    return memoryInfo(resolveIndex(index));
+  }
 };
 
 FlagosDeviceAllocator& instance() noexcept {
@@ -206,7 +217,9 @@ c10::DataPtr pointerFromContext(void* context, c10::Device label) {
   return {static_cast<Block*>(context)->address, context, &deleteBlock, label};
 }
 
-bool isFromDeviceAllocator(const c10::DataPtr& pointer) noexcept { return pointer.get_deleter() == &deleteBlock; }
+bool isFromDeviceAllocator(const c10::DataPtr& pointer) noexcept {
+  return pointer.get_deleter() == &deleteBlock;
+}
 
 void recordStream(const c10::DataPtr& pointer, c10::Stream stream) {
   if (pointer.get() == nullptr || shut_down.load(std::memory_order_acquire)) return;
@@ -236,7 +249,8 @@ std::pair<size_t, size_t> memoryInfo(c10::DeviceIndex device) {
   const DeviceEntry& entry = deviceEntry(resolveIndex(device));
   uint64_t free = 0;
   uint64_t total = 0;
-  FLAGOS_CHECK(entry, entry.hal->device.memory_info(entry.local, &free, &total), "ask for the device's memory");
+  FLAGOS_CHECK(entry, entry.hal->device.memory_info(entry.local, &free, &total),
+               "ask for the device's memory");
   return {free, total};
 }
 
@@ -263,7 +277,8 @@ void rawRelease(void* pointer) {
   eachArena([&](DeviceArena& arena) {
     if (block == nullptr) block = arena.blockAt(pointer);
   });
-  TORCH_CHECK_VALUE(block != nullptr, "flagos: ", pointer, " is not the start of memory that is allocated here.");
+  TORCH_CHECK_VALUE(block != nullptr, "flagos: ", pointer,
+                    " is not the start of memory that is allocated here.");
   deleteBlock(block);
 }
 

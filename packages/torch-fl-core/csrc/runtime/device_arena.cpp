@@ -26,7 +26,8 @@ StreamPools& DeviceArena::poolsOf(c10::StreamId stream) {
     if (auto& pools = dense_pools_[static_cast<size_t>(stream)]) return *pools;
   }
   if (stream >= 0 && static_cast<size_t>(stream) < kDensePools) {
-    if (static_cast<size_t>(stream) >= dense_pools_.size()) dense_pools_.resize(static_cast<size_t>(stream) + 1);
+    if (static_cast<size_t>(stream) >= dense_pools_.size())
+      dense_pools_.resize(static_cast<size_t>(stream) + 1);
     auto& pools = dense_pools_[static_cast<size_t>(stream)];
     pools = std::make_unique<StreamPools>(stream);
     return *pools;
@@ -60,7 +61,8 @@ void DeviceArena::takeFree(Block* block) {
   }
 }
 
-// Takes `bytes` out of `block`, which is in no free list, and counts it as allocated. What remains goes back as a block of its own.
+// Takes `bytes` out of `block`, which is in no free list, and counts it as allocated. What remains goes back
+// as a block of its own.
 Block* DeviceArena::hand(Block* block, size_t bytes, const ContextPtr& context) {
   const size_t size = blockSizeFor(bytes);
   Segment& segment = *block->segment;
@@ -87,11 +89,13 @@ Block* DeviceArena::hand(Block* block, size_t bytes, const ContextPtr& context) 
   counters_.requested_bytes.increase(large, bytes);
   if (C10_UNLIKELY(isOversize(size))) counters_.oversize_allocations.increase(1);
   if (C10_UNLIKELY(context != nullptr)) block->more().context = context;
-  note(MemoryAction::Alloc, reinterpret_cast<size_t>(block->address), block->size, segment.pools->stream, context);
+  note(MemoryAction::Alloc, reinterpret_cast<size_t>(block->address), block->size, segment.pools->stream,
+       context);
   return block;
 }
 
-Block* DeviceArena::takeCached(size_t bytes, c10::StreamId stream, MemoryTotals& totals, const ContextPtr& context) {
+Block* DeviceArena::takeCached(size_t bytes, c10::StreamId stream, MemoryTotals& totals,
+                               const ContextPtr& context) {
   const size_t size = blockSizeFor(bytes);
   std::lock_guard<SpinLock> lock(mutex_);
   TORCH_CHECK(!closed_, "flagos: memory of flagos:", int(device_.index), " was asked for after shutdown.");
@@ -139,10 +143,11 @@ void DeviceArena::absorb(Block* block, Block* neighbour) {
   objects_.discard(neighbour);
 }
 
-// Joins a block that is in no list with its free neighbours and puts it among the joined ones. A neighbour that is recent is left:
-// it will find this block when its turn comes.
+// Joins a block that is in no list with its free neighbours and puts it among the joined ones. A neighbour
+// that is recent is left: it will find this block when its turn comes.
 void DeviceArena::join(Block* block) {
-  if (Block* before = block->previous; before != nullptr && before->free && !before->recent) absorb(block, before);
+  if (Block* before = block->previous; before != nullptr && before->free && !before->recent)
+    absorb(block, before);
   if (Block* after = block->next; after != nullptr && after->free && !after->recent) absorb(block, after);
   addFree(block, /*recent=*/false);
 }
@@ -173,7 +178,8 @@ void DeviceArena::finishFree(Block* block) {
   counters_.active_bytes.decrease(large, block->size);
   counters_.requested_bytes.decrease(large, block->requested);
   if (C10_UNLIKELY(isOversize(block->size))) counters_.oversize_allocations.decrease(1);
-  note(MemoryAction::FreeCompleted, reinterpret_cast<size_t>(block->address), block->size, segment.pools->stream, nullptr);
+  note(MemoryAction::FreeCompleted, reinterpret_cast<size_t>(block->address), block->size,
+       segment.pools->stream, nullptr);
   if (C10_UNLIKELY(block->extra != nullptr)) block->extra.reset();
   block->requested = 0;
   if (C10_UNLIKELY(segment.pools->of(large).recent_count >= kMaxRecent)) return join(block);
@@ -191,13 +197,14 @@ void DeviceArena::release(Block* block, MemoryTotals& totals) noexcept {
     counters_.allocation.decrease(segment.large, 1);
     counters_.allocated_bytes.decrease(segment.large, block->size);
     block->allocated = false;
-    note(MemoryAction::FreeRequested, reinterpret_cast<size_t>(block->address), block->size, segment.pools->stream,
-         context);
+    note(MemoryAction::FreeRequested, reinterpret_cast<size_t>(block->address), block->size,
+         segment.pools->stream, context);
     totals = this->totals();
     direct = segment.direct;
     if (C10_UNLIKELY(block->extra != nullptr)) uses = std::move(block->extra->uses);
     if (C10_LIKELY(uses.empty() && !direct)) return finishFree(block);
-    block->pending = static_cast<uint32_t>(uses.size()) + (direct ? 1 : 0);  // releaseDirect counts as one itself
+    block->pending =
+        static_cast<uint32_t>(uses.size()) + (direct ? 1 : 0);  // releaseDirect counts as one itself
   }
   if (direct) return releaseDirect(block, uses);
   std::vector<PendingEvents::Token> finished;

@@ -1,11 +1,11 @@
 // The memory of one device: its segments, the free blocks of each stream, statistics and history.
 //
 // Locks, in the order in which a thread may take them:
-//   slow_mutex_         one thread at a time runs the out-of-memory ladder or empties the cache; held across HAL calls.
-//   PendingEvents' own  (collecting_, mutex_)
-//   mutex_              all bookkeeping; never held across a HAL call, so that a free never waits for a driver.
-// A free takes mutex_ only. Memory that the HAL is asked for or given back meanwhile is accounted for by `reserving_` and by taking
-// its block out of the free lists first.
+//   slow_mutex_         one thread at a time runs the out-of-memory ladder or empties the cache; held across
+//   HAL calls. PendingEvents' own  (collecting_, mutex_) mutex_              all bookkeeping; never held
+//   across a HAL call, so that a free never waits for a driver.
+// A free takes mutex_ only. Memory that the HAL is asked for or given back meanwhile is accounted for by
+// `reserving_` and by taking its block out of the free lists first.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -60,7 +60,8 @@ class DeviceArena {
  public:
   explicit DeviceArena(const DeviceEntry& device);
 
-  // A block of at least `bytes` > 0 for use on `stream` of this device. Throws c10::OutOfMemoryError when the ladder has failed.
+  // A block of at least `bytes` > 0 for use on `stream` of this device. Throws c10::OutOfMemoryError when the
+  // ladder has failed.
   Block* allocate(size_t bytes, c10::StreamId stream, MemoryTotals& totals);
   void release(Block* block, MemoryTotals& totals) noexcept;
 
@@ -72,8 +73,8 @@ class DeviceArena {
   Block* blockAt(const void* pointer);
   bool contains(const void* pointer);
 
-  // Gives free segments back to the HAL, after waiting for the work that may still use them. Returns the bytes given back;
-  // throws the first failure after doing all that could be done.
+  // Gives free segments back to the HAL, after waiting for the work that may still use them. Returns the
+  // bytes given back; throws the first failure after doing all that could be done.
   size_t emptyCache();
 
   c10::CachingDeviceAllocator::DeviceStats stats();
@@ -93,10 +94,11 @@ class DeviceArena {
   struct Ladder;
 
   Block* allocateSlowly(size_t bytes, c10::StreamId stream, MemoryTotals& totals, ContextPtr context);
-  Block* climbLadder(size_t bytes, c10::StreamId stream, MemoryTotals& totals, const ContextPtr& context, Grant first);
+  Block* climbLadder(size_t bytes, c10::StreamId stream, MemoryTotals& totals, const ContextPtr& context,
+                     Grant first);
   [[noreturn]] void failAllocation(size_t bytes, const Ladder& ladder, const ContextPtr& context);
-  Grant growBy(size_t segment_size, size_t bytes, c10::StreamId stream, MemoryTotals& totals, const ContextPtr& context,
-               Block*& block);
+  Grant growBy(size_t segment_size, size_t bytes, c10::StreamId stream, MemoryTotals& totals,
+               const ContextPtr& context, Block*& block);
   Block* takeCached(size_t bytes, c10::StreamId stream, MemoryTotals& totals, const ContextPtr& context);
   std::exception_ptr collect(PendingEvents::Mode mode);
   size_t releaseFreeSegments(std::exception_ptr& error);
@@ -115,7 +117,8 @@ class DeviceArena {
   void joinRecent(FreePool& pool);
   void joinAllRecent();
   void absorb(Block* block, Block* neighbour);
-  void note(MemoryAction action, size_t address, size_t size, c10::StreamId stream, const ContextPtr& context);
+  void note(MemoryAction action, size_t address, size_t size, c10::StreamId stream,
+            const ContextPtr& context);
   MemoryTotals totals() const noexcept;
   Segment* segmentOf(const void* pointer) const;
 
@@ -130,10 +133,10 @@ class DeviceArena {
   BlockObjects objects_;
   ArenaCounters counters_;
   TraceRing trace_;
-  size_t reserving_ = 0;            // bytes that are being asked of the HAL now
-  size_t limit_ = ~size_t{0};       // of reserved bytes
+  size_t reserving_ = 0;       // bytes that are being asked of the HAL now
+  size_t limit_ = ~size_t{0};  // of reserved bytes
   double fraction_ = 1.0;
-  std::atomic<uint32_t> hits_{0};   // allocations served while events were outstanding
+  std::atomic<uint32_t> hits_{0};  // allocations served while events were outstanding
   bool closed_ = false;
 };
 

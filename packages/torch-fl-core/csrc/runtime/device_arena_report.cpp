@@ -14,9 +14,9 @@ using c10::CachingDeviceAllocator::DeviceStats;
 
 template <typename Function>
 void eachTally(ArenaCounters& counters, Function function) {
-  for (Tally* tally :
-       {&counters.allocation, &counters.segment, &counters.active, &counters.inactive_split, &counters.allocated_bytes,
-        &counters.reserved_bytes, &counters.active_bytes, &counters.inactive_split_bytes, &counters.requested_bytes}) {
+  for (Tally* tally : {&counters.allocation, &counters.segment, &counters.active, &counters.inactive_split,
+                       &counters.allocated_bytes, &counters.reserved_bytes, &counters.active_bytes,
+                       &counters.inactive_split_bytes, &counters.requested_bytes}) {
     function(*tally);
   }
 }
@@ -77,11 +77,13 @@ void DeviceArena::resetAccumulatedStats() {
 }
 
 void DeviceArena::setFraction(double fraction) {
-  TORCH_CHECK_VALUE(fraction >= 0.0 && fraction <= 1.0, "flagos: a memory fraction lies between 0 and 1; got ", fraction,
+  TORCH_CHECK_VALUE(fraction >= 0.0 && fraction <= 1.0,
+                    "flagos: a memory fraction lies between 0 and 1; got ", fraction,
                     " for flagos:", int(device_.index), ".");
   uint64_t free = 0;
   uint64_t total = 0;
-  FLAGOS_CHECK(device_, device_.hal->device.memory_info(device_.local, &free, &total), "ask for the device's memory");
+  FLAGOS_CHECK(device_, device_.hal->device.memory_info(device_.local, &free, &total),
+               "ask for the device's memory");
   std::lock_guard<SpinLock> lock(mutex_);
   fraction_ = fraction;
   limit_ = fraction == 1.0 ? ~size_t{0} : static_cast<size_t>(fraction * static_cast<double>(total));
@@ -92,12 +94,14 @@ double DeviceArena::fraction() {
   return fraction_;
 }
 
-void DeviceArena::note(MemoryAction action, size_t address, size_t size, c10::StreamId stream, const ContextPtr& context) {
+void DeviceArena::note(MemoryAction action, size_t address, size_t size, c10::StreamId stream,
+                       const ContextPtr& context) {
   if (C10_LIKELY(!MemoryHistory::enabled())) return;
   const HistoryOptions options = MemoryHistory::options();
   if (!options.keep_trace) return;
   const bool with_context = static_cast<int>(options.level) >= static_cast<int>(ContextLevel::Alloc);
-  trace_.add({action, address, size, stream, nowMicroseconds(), with_context ? context : nullptr}, options.max_entries);
+  trace_.add({action, address, size, stream, nowMicroseconds(), with_context ? context : nullptr},
+             options.max_entries);
 }
 
 std::vector<TraceRecord> DeviceArena::trace() {
@@ -122,8 +126,8 @@ void DeviceArena::snapshot(std::vector<SegmentSnapshot>& out) {
     shot.is_large = segment->large;
     shot.context = segment->context;
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
-      shot.blocks.push_back({reinterpret_cast<size_t>(block->address), block->size, block->requested, stateOf(*block),
-                             block->extra ? block->extra->context : nullptr});
+      shot.blocks.push_back({reinterpret_cast<size_t>(block->address), block->size, block->requested,
+                             stateOf(*block), block->extra ? block->extra->context : nullptr});
       if (block->allocated) shot.allocated_size += block->size;
       if (block->allocated || block->pending != 0) {
         shot.active_size += block->size;

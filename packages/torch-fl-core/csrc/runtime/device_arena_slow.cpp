@@ -1,4 +1,5 @@
-// The part of DeviceArena that talks to the HAL: growing, giving back, and what is tried when memory runs out.
+// The part of DeviceArena that talks to the HAL: growing, giving back, and what is tried when memory runs
+// out.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -44,8 +45,8 @@ struct DeviceArena::Ladder {
 };
 
 // Gets a segment from the HAL and `bytes` out of it. The block comes back through `block` if Given.
-DeviceArena::Grant DeviceArena::growBy(size_t segment_size, size_t bytes, c10::StreamId stream, MemoryTotals& totals,
-                                       const ContextPtr& context, Block*& block) {
+DeviceArena::Grant DeviceArena::growBy(size_t segment_size, size_t bytes, c10::StreamId stream,
+                                       MemoryTotals& totals, const ContextPtr& context, Block*& block) {
   const bool direct = allocatorMode() == AllocatorMode::Direct;
   {
     std::lock_guard<SpinLock> lock(mutex_);
@@ -92,7 +93,8 @@ DeviceArena::Grant DeviceArena::growBy(size_t segment_size, size_t bytes, c10::S
   return Grant::Given;
 }
 
-Block* DeviceArena::allocateSlowly(size_t bytes, c10::StreamId stream, MemoryTotals& totals, ContextPtr context) {
+Block* DeviceArena::allocateSlowly(size_t bytes, c10::StreamId stream, MemoryTotals& totals,
+                                   ContextPtr context) {
   if (bytes > kMaxRequest) failAllocation(bytes, Ladder{}, context);
   const bool direct = allocatorMode() == AllocatorMode::Direct;
   if (!direct && pending_.size() != 0) {
@@ -105,8 +107,8 @@ Block* DeviceArena::allocateSlowly(size_t bytes, c10::StreamId stream, MemoryTot
   return grant == Grant::Given ? block : climbLadder(bytes, stream, totals, context, grant);
 }
 
-Block* DeviceArena::climbLadder(size_t bytes, c10::StreamId stream, MemoryTotals& totals, const ContextPtr& context,
-                                Grant first) {
+Block* DeviceArena::climbLadder(size_t bytes, c10::StreamId stream, MemoryTotals& totals,
+                                const ContextPtr& context, Grant first) {
   const bool direct = allocatorMode() == AllocatorMode::Direct;
   const size_t size = blockSizeFor(bytes);
   const size_t usual = direct ? size : segmentSizeFor(size);
@@ -145,7 +147,8 @@ Block* DeviceArena::climbLadder(size_t bytes, c10::StreamId stream, MemoryTotals
 void DeviceArena::failAllocation(size_t bytes, const Ladder& ladder, const ContextPtr& context) {
   uint64_t device_free = 0;
   uint64_t device_total = 0;
-  const bool known = device_.hal->device.memory_info(device_.local, &device_free, &device_total) == FLAGOS_HAL_STATUS_OK;
+  const bool known =
+      device_.hal->device.memory_info(device_.local, &device_free, &device_total) == FLAGOS_HAL_STATUS_OK;
   size_t allocated, reserved, waiting, limit, largest = 0;
   double fraction;
   {
@@ -164,24 +167,26 @@ void DeviceArena::failAllocation(size_t bytes, const Ladder& ladder, const Conte
       }
     }
   }
-  c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(std::min(bytes, size_t{1} << 62)), allocated, reserved,
-                                   c10::Device(kDeviceType, device_.index));
+  c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(std::min(bytes, size_t{1} << 62)), allocated,
+                                   reserved, c10::Device(kDeviceType, device_.index));
   notifyOutOfMemory(device_.index, bytes, device_total, device_free);
 
   std::ostringstream message;
-  message << "flagos: out of memory on flagos:" << int(device_.index) << " (backend '" << device_.backend->request.name
-          << "'). Asked for " << bytesInWords(bytes);
+  message << "flagos: out of memory on flagos:" << int(device_.index) << " (backend '"
+          << device_.backend->request.name << "'). Asked for " << bytesInWords(bytes);
   if (known && bytes > device_total) message << ", more than the device has";
   message << "; ";
   if (known) {
-    message << bytesInWords(device_free) << " of the device's " << bytesInWords(device_total) << " are free. ";
+    message << bytesInWords(device_free) << " of the device's " << bytesInWords(device_total)
+            << " are free. ";
   } else {
     message << "the device did not tell its free memory. ";
   }
   message << "This process has " << bytesInWords(allocated) << " allocated and " << bytesInWords(reserved)
           << " reserved; the largest free block it holds has " << bytesInWords(largest) << ". ";
   if (limit != ~size_t{0}) {
-    message << "It may reserve " << bytesInWords(limit) << " (set_per_process_memory_fraction: " << fraction << "). ";
+    message << "It may reserve " << bytesInWords(limit) << " (set_per_process_memory_fraction: " << fraction
+            << "). ";
   }
   if (waiting != 0) message << bytesInWords(waiting) << " are freed but still in use on other streams. ";
   message << "Tried: waiting for memory in use on other streams, giving back the cache ("
@@ -190,7 +195,8 @@ void DeviceArena::failAllocation(size_t bytes, const Ladder& ladder, const Conte
   message << "What to do: ";
   if (ladder.over_limit) message << "raise the fraction; ";
   if (reserved - allocated > bytes) {
-    message << "reserved memory that is not allocated would do but lies in pieces: free the tensors that keep its segments alive "
+    message << "reserved memory that is not allocated would do but lies in pieces: free the tensors that "
+               "keep its segments alive "
                "(torch.flagos.memory_snapshot() shows them), or allocate the large ones first; ";
   }
   message << "delete tensors that are no longer needed, use a smaller batch, or activation checkpointing. "
@@ -198,11 +204,13 @@ void DeviceArena::failAllocation(size_t bytes, const Ladder& ladder, const Conte
   TORCH_CHECK_WITH(OutOfMemoryError, false, message.str());
 }
 
-// Whether the work queued on the stream of `pools`, which may still use its free blocks, has finished (waits for it).
+// Whether the work queued on the stream of `pools`, which may still use its free blocks, has finished (waits
+// for it).
 bool DeviceArena::settle(const StreamPools& pools, std::exception_ptr& error) {
   try {
     flagos_hal_status status = device_.hal->stream.synchronize(streamHandle(streamOf(device_, pools.stream)));
-    // A stream that its owner has destroyed: its work may still be running, so the whole device is waited for.
+    // A stream that its owner has destroyed: its work may still be running, so the whole device is waited
+    // for.
     if (status == FLAGOS_HAL_STATUS_INVALID_HANDLE) status = device_.hal->device.synchronize(device_.local);
     FLAGOS_CHECK(device_, status, "wait for a stream before giving memory back");
     return true;
@@ -213,7 +221,8 @@ bool DeviceArena::settle(const StreamPools& pools, std::exception_ptr& error) {
 }
 
 bool DeviceArena::releaseSegment(Segment* segment, std::exception_ptr& error) {
-  // Out of the map first: once the HAL has taken the memory back, it may give the same address to another thread.
+  // Out of the map first: once the HAL has taken the memory back, it may give the same address to another
+  // thread.
   std::unique_ptr<Segment> owned;
   const auto key = reinterpret_cast<uintptr_t>(segment->address);
   {
@@ -278,8 +287,8 @@ size_t DeviceArena::releaseFreeSegments(std::exception_ptr& error) {
   return given_back;
 }
 
-// A free of direct memory. The streams are waited for here; where that fails the block goes the way of the cache and is given
-// back by the next emptyCache or ladder that can.
+// A free of direct memory. The streams are waited for here; where that fails the block goes the way of the
+// cache and is given back by the next emptyCache or ladder that can.
 void DeviceArena::releaseDirect(Block* block, const std::vector<c10::Stream>& uses) noexcept {
   std::exception_ptr error;
   std::vector<PendingEvents::Token> finished;

@@ -43,7 +43,8 @@ int32_t vendorCode(const hal::Tables& tables, flagos_hal_status status) {
 
 std::string describeDevice(const DeviceEntry& device) {
   std::ostringstream text;
-  text << "flagos:" << static_cast<int>(device.index) << " (" << device.backend->request.name << ", local " << device.local << ")";
+  text << "flagos:" << static_cast<int>(device.index) << " (" << device.backend->request.name << ", local "
+       << device.local << ")";
   return text.str();
 }
 
@@ -63,7 +64,9 @@ void throwHalError(const DeviceEntry& device, flagos_hal_status status, const ch
       const std::string first = rememberFailure(device.index, failure);
       if (!first.empty() && first != failure) message += "\nThe first failure on this device was: " + first;
       if (status == FLAGOS_HAL_STATUS_DEVICE_LOST) {
-        message += "\nThe device cannot be used any more in this process. Save what is on other devices, then restart the process.";
+        message +=
+            "\nThe device cannot be used any more in this process. Save what is on other devices, then "
+            "restart the process.";
       }
       throw c10::AcceleratorError(location, code, message);
     }

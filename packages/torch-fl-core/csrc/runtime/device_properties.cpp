@@ -59,7 +59,8 @@ c10::DeviceCapability deviceCapability(c10::DeviceIndex device) {
   if (!types) return capability;
   capability.capability_data.capability_bits = 0;
   // Bit i of PyTorch's set is scalar type i.
-  for (const c10::ScalarType type : *types) capability.capability_data.capability_bits |= 1ull << static_cast<int>(type);
+  for (const c10::ScalarType type : *types)
+    capability.capability_data.capability_bits |= 1ull << static_cast<int>(type);
   return capability;
 }
 

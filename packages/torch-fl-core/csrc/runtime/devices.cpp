@@ -24,7 +24,8 @@ std::atomic<int> device_table_size{0};
 
 namespace {
 
-// All but the atomics is guarded by the mutex. Once the table is published, records do not change any more: entries point into them.
+// All but the atomics is guarded by the mutex. Once the table is published, records do not change any more:
+// entries point into them.
 struct Runtime {
   std::mutex mutex;
   std::vector<BackendRecord> records;
@@ -67,8 +68,10 @@ std::string readCapabilities(BackendRecord& record) {
   if (record.alignment == 0) record.alignment = 64;  // not told: the least that the header promises
   std::ostringstream fault;
   if (record.alignment < 64 || (record.alignment & (record.alignment - 1)) != 0) {
-    fault << "it says that its memory is aligned to " << record.alignment << " bytes; a power of two, 64 or more, is allowed";
-  } else if (record.host_access < FLAGOS_HAL_HOST_ACCESS_NONE || record.host_access > FLAGOS_HAL_HOST_ACCESS_MANAGED) {
+    fault << "it says that its memory is aligned to " << record.alignment
+          << " bytes; a power of two, 64 or more, is allowed";
+  } else if (record.host_access < FLAGOS_HAL_HOST_ACCESS_NONE ||
+             record.host_access > FLAGOS_HAL_HOST_ACCESS_MANAGED) {
     fault << "it answers " << record.host_access << " for HOST_ACCESS; 0, 1 and 2 are defined";
   }
   return fault.str();
@@ -84,12 +87,14 @@ void fail(BackendRecord& record, BackendState state, std::string reason) {
 bool openLibrary(BackendRecord& record) {
   if (record.library) return true;
   try {
-    record.library = hal::Library::open(record.request.name, record.request.path, openOptions(record.request));
+    record.library =
+        hal::Library::open(record.request.name, record.request.path, openOptions(record.request));
     return true;
   } catch (const hal::LoadError& error) {
     const bool refused = error.kind() == hal::LoadError::Kind::AbiRefused;
     fail(record, refused ? BackendState::AbiRefused : BackendState::Failed, error.what());
-  } catch (const std::exception& error) {  // out of memory, or a fault of the loader: one backend must not stop the others
+  } catch (const std::exception&
+               error) {  // out of memory, or a fault of the loader: one backend must not stop the others
     fail(record, BackendState::Failed, error.what());
   }
   return false;
@@ -111,7 +116,8 @@ void openBackend(Runtime& state, size_t which, int room) {
     const flagos_hal_status status = tables.system.init();
     if (status != FLAGOS_HAL_STATUS_OK) {
       const bool missing = status == FLAGOS_HAL_STATUS_UNAVAILABLE;
-      fail(record, missing ? BackendState::SdkMissing : BackendState::Failed, hal::describeFailure(tables, name, status));
+      fail(record, missing ? BackendState::SdkMissing : BackendState::Failed,
+           hal::describeFailure(tables, name, status));
       return;
     }
     state.initialised[which] = true;
@@ -138,11 +144,12 @@ void openBackend(Runtime& state, size_t which, int room) {
     record.device_count = count;
     return;
   }
-  shutDownBackend(state, which);  // a backend that is not used holds nothing, and does not stand in the way of a fork
+  shutDownBackend(
+      state, which);  // a backend that is not used holds nothing, and does not stand in the way of a fork
 }
 
-// How many devices a backend would bring. Asked of a copy of the library with globals of its own: the library itself then remains one that
-// was never initialised, which a child of a fork may still initialise.
+// How many devices a backend would bring. Asked of a copy of the library with globals of its own: the library
+// itself then remains one that was never initialised, which a child of a fork may still initialise.
 int countInCopy(const BackendRequest& request) {
   hal::OpenOptions options;
   options.private_copy = true;
@@ -162,7 +169,8 @@ int countInCopy(const BackendRequest& request) {
 int openAll(Runtime& state, bool emulated, int room) {
   int total = 0;
   for (size_t i = 0; i < state.records.size(); ++i) {
-    if (state.records[i].request.emulated != emulated || state.records[i].state == BackendState::Skipped) continue;
+    if (state.records[i].request.emulated != emulated || state.records[i].state == BackendState::Skipped)
+      continue;
     if (state.records[i].state != BackendState::Selected) openBackend(state, i, room - total);
     total += state.records[i].device_count;
   }
@@ -210,7 +218,8 @@ std::string waitingReason(const BackendRecord& record) {
   if (detail::device_table_size.load(std::memory_order_acquire) > 0) {
     return "emulated: joins only where no other backend has a device; name it in FLAGOS_BACKENDS to add it";
   }
-  return "emulated: joins with the first flagos tensor or `import torch_fl`, where no other backend has a device";
+  return "emulated: joins with the first flagos tensor or `import torch_fl`, where no other backend has a "
+         "device";
 }
 
 std::string describeRecords(const std::vector<BackendRecord>& records) {
@@ -231,13 +240,20 @@ std::string describeRecords(const std::vector<BackendRecord>& records) {
 
 const char* backendStateName(BackendState state) noexcept {
   switch (state) {
-    case BackendState::Waiting: return "waiting";
-    case BackendState::Selected: return "selected";
-    case BackendState::NoDevice: return "no device";
-    case BackendState::SdkMissing: return "SDK missing";
-    case BackendState::AbiRefused: return "ABI refused";
-    case BackendState::Failed: return "failed";
-    case BackendState::Skipped: return "skipped";
+    case BackendState::Waiting:
+      return "waiting";
+    case BackendState::Selected:
+      return "selected";
+    case BackendState::NoDevice:
+      return "no device";
+    case BackendState::SdkMissing:
+      return "SDK missing";
+    case BackendState::AbiRefused:
+      return "ABI refused";
+    case BackendState::Failed:
+      return "failed";
+    case BackendState::Skipped:
+      return "skipped";
   }
   return "?";
 }
@@ -247,12 +263,14 @@ void setBackendRequests(std::vector<BackendRequest> requests) {
   Runtime& state = runtime();
   std::lock_guard<std::mutex> lock(state.mutex);
   TORCH_CHECK(!activated() && !state.shut_down.load(),
-              "flagos: the list of backends was changed after the devices were opened. Choose backends (FLAGOS_BACKENDS) before ",
+              "flagos: the list of backends was changed after the devices were opened. Choose backends "
+              "(FLAGOS_BACKENDS) before ",
               "the first use of a flagos device.");
   for (size_t i = 0; i < requests.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
-      TORCH_CHECK(requests[i].name != requests[j].name, "flagos: backend '", requests[i].name, "' is listed twice. A second ",
-                  "instance needs its own name: '", requests[i].name, ":second'.");
+      TORCH_CHECK(requests[i].name != requests[j].name, "flagos: backend '", requests[i].name,
+                  "' is listed twice. A second ", "instance needs its own name: '", requests[i].name,
+                  ":second'.");
     }
   }
   state.records.clear();
@@ -275,10 +293,13 @@ c10::DeviceIndex activate() {
   throwIfBadFork();
   Runtime& state = runtime();
   std::lock_guard<std::mutex> lock(state.mutex);
-  TORCH_CHECK(!state.shut_down.load(), "flagos: the runtime was shut down; the interpreter is exiting. Use flagos devices before that.");
+  TORCH_CHECK(
+      !state.shut_down.load(),
+      "flagos: the runtime was shut down; the interpreter is exiting. Use flagos devices before that.");
   const int count = openDevices(state, true, true);
   TORCH_CHECK(count > 0, "flagos: no backend has a device. ",
-              state.records.empty() ? "No backend was found at all: is torch-fl-core installed completely, and does FLAGOS_BACKENDS name one?"
+              state.records.empty() ? "No backend was found at all: is torch-fl-core installed completely, "
+                                      "and does FLAGOS_BACKENDS name one?"
                                     : "Tried:",
               describeRecords(state.records), "\nDetails: python -m torch_fl.doctor");
   return static_cast<c10::DeviceIndex>(count);
@@ -309,7 +330,8 @@ c10::DeviceIndex possibleDeviceCount() noexcept {
     if (state.possible_count >= 0) return static_cast<c10::DeviceIndex>(state.possible_count);
     int total = 0;
     for (const BackendRecord& record : state.records) {
-      if (record.request.emulated && record.state != BackendState::Skipped) total += countInCopy(record.request);
+      if (record.request.emulated && record.state != BackendState::Skipped)
+        total += countInCopy(record.request);
     }
     state.possible_count = std::min(total, kMaxDevices);
     return static_cast<c10::DeviceIndex>(state.possible_count);
@@ -327,7 +349,8 @@ c10::DeviceIndex checkedIndex(int64_t index) {
 }
 
 std::vector<BackendRecord> backendRecords() {
-  if (inBadFork()) return runtime().records;  // one thread, and the lock may be held by a thread of the parent
+  if (inBadFork())
+    return runtime().records;  // one thread, and the lock may be held by a thread of the parent
   std::lock_guard<std::mutex> lock(runtime().mutex);
   std::vector<BackendRecord> records = runtime().records;
   for (BackendRecord& record : records) {

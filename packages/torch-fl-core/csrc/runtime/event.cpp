@@ -11,8 +11,8 @@
 namespace flagos {
 namespace {
 
-// The HAL events alive on one device. A vendor's shutdown may complain of handles left, or crash on them, and Python keeps events as
-// long as it likes.
+// The HAL events alive on one device. A vendor's shutdown may complain of handles left, or crash on them, and
+// Python keeps events as long as it likes.
 struct LiveEvents {
   std::mutex mutex;  // guards handles
   std::unordered_set<flagos_hal_event*> handles;
@@ -24,7 +24,8 @@ LiveEvents& liveEvents(c10::DeviceIndex device) {
 }
 
 const DeviceEntry& entryOf(c10::Stream stream) {
-  TORCH_CHECK(stream.device_type() == kDeviceType, "flagos: an event was used with a stream of ", stream.device(), ".");
+  TORCH_CHECK(stream.device_type() == kDeviceType, "flagos: an event was used with a stream of ",
+              stream.device(), ".");
   return deviceEntry(stream.device_index());
 }
 
@@ -42,7 +43,8 @@ Event::Event(bool timing, bool blocking, bool interprocess) noexcept {
 }
 
 Event::~Event() {
-  // Not through deviceEntry, which throws after shutdown and in a fork; there the library does nothing, so it is not asked.
+  // Not through deviceEntry, which throws after shutdown and in a fork; there the library does nothing, so it
+  // is not asked.
   if (handle_ == nullptr || isShutDown() || inBadFork()) return;
   LiveEvents& live = liveEvents(device_);
   {
@@ -53,7 +55,9 @@ Event::~Event() {
 }
 
 Event::Event(Event&& other) noexcept
-    : handle_(std::exchange(other.handle_, nullptr)), device_(std::exchange(other.device_, -1)), flags_(other.flags_) {}
+    : handle_(std::exchange(other.handle_, nullptr)),
+      device_(std::exchange(other.device_, -1)),
+      flags_(other.flags_) {}
 
 Event& Event::operator=(Event&& other) noexcept {
   std::swap(handle_, other.handle_);
@@ -64,7 +68,8 @@ Event& Event::operator=(Event&& other) noexcept {
 
 void Event::record(c10::Stream stream) {
   const DeviceEntry& entry = entryOf(stream);
-  TORCH_CHECK(handle_ == nullptr || device_ == entry.index, "flagos: an event of flagos:", static_cast<int>(device_),
+  TORCH_CHECK(handle_ == nullptr || device_ == entry.index,
+              "flagos: an event of flagos:", static_cast<int>(device_),
               " was recorded on a stream of flagos:", static_cast<int>(entry.index),
               ". An event belongs to the device that it was recorded on first; make another one.");
   detail::StreamEntry& target = detail::findStream(entry, stream.id());
@@ -93,14 +98,16 @@ void Event::block(c10::Stream stream) const {
   const DeviceEntry& own = deviceEntry(device_);
   detail::StreamEntry& target = detail::findStream(entry, stream.id());
   if (own.hal != entry.hal) {
-    // No library can wait for another one's event, so the host stands in between: what is queued on `stream` from here on is queued
-    // after the event was reached. A host callback would keep the call asynchronous, but it is optional in the HAL, may not call the HAL,
-    // and would hold one of the library's threads for as long as the other device works.
+    // No library can wait for another one's event, so the host stands in between: what is queued on `stream`
+    // from here on is queued after the event was reached. A host callback would keep the call asynchronous,
+    // but it is optional in the HAL, may not call the HAL, and would hold one of the library's threads for as
+    // long as the other device works.
     synchronize();
     return;
   }
   std::lock_guard<std::mutex> lock(target.order);
-  FLAGOS_CHECK(entry, entry.hal->stream.wait_event(target.handle, handle_), "make a stream wait for an event");
+  FLAGOS_CHECK(entry, entry.hal->stream.wait_event(target.handle, handle_),
+               "make a stream wait for an event");
 }
 
 bool Event::query() const {
@@ -119,16 +126,19 @@ void Event::synchronize() const {
 }
 
 double Event::elapsedMs(const Event& end) const {
-  TORCH_CHECK(handle_ != nullptr && end.handle_ != nullptr, "flagos: the time between two events was asked for before both were recorded.");
+  TORCH_CHECK(handle_ != nullptr && end.handle_ != nullptr,
+              "flagos: the time between two events was asked for before both were recorded.");
   TORCH_CHECK((flags_ & end.flags_ & FLAGOS_HAL_EVENT_TIMING) != 0,
               "flagos: the time between two events was asked for; make both with enable_timing=True.");
-  TORCH_CHECK(device_ == end.device_, "flagos: the time between events of two devices, flagos:", static_cast<int>(device_),
+  TORCH_CHECK(device_ == end.device_,
+              "flagos: the time between events of two devices, flagos:", static_cast<int>(device_),
               " and flagos:", static_cast<int>(end.device_), ", is not defined: their clocks differ.");
   const DeviceEntry& entry = deviceEntry(device_);
   double milliseconds = 0.0;
   const flagos_hal_status status = entry.hal->event.elapsed(handle_, end.handle_, &milliseconds);
   TORCH_CHECK(status != FLAGOS_HAL_STATUS_NOT_READY,
-              "flagos: the time between two events was asked for before both were reached. Call synchronize() on the later one first.");
+              "flagos: the time between two events was asked for before both were reached. Call "
+              "synchronize() on the later one first.");
   FLAGOS_CHECK(entry, status, "measure the time between two events");
   return milliseconds;
 }

@@ -7,7 +7,8 @@
 
 namespace flagos {
 
-// Move-only owner of one HAL event. Destruction never throws and is a no-op after shutdown, which destroys the HAL events itself.
+// Move-only owner of one HAL event. Destruction never throws and is a no-op after shutdown, which destroys
+// the HAL events itself.
 class FLAGOS_API Event {
  public:
   explicit Event(bool timing = false, bool blocking = false, bool interprocess = false) noexcept;
@@ -18,10 +19,10 @@ class FLAGOS_API Event {
   Event& operator=(const Event&) = delete;
 
   void record(c10::Stream stream);  // throws if the event was made for another device
-  // What is queued on `stream` from here on waits. A no-op if never recorded. Streams of any device; of another backend too, but then
-  // this call waits on the host: no library can wait for another one's event.
+  // What is queued on `stream` from here on waits. A no-op if never recorded. Streams of any device; of
+  // another backend too, but then this call waits on the host: no library can wait for another one's event.
   void block(c10::Stream stream) const;
-  bool query() const;               // true if never recorded
+  bool query() const;  // true if never recorded
   void synchronize() const;
   double elapsedMs(const Event& end) const;
   bool recorded() const noexcept { return handle_ != nullptr; }

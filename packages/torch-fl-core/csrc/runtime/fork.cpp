@@ -15,8 +15,8 @@ std::atomic<int> initialised{0};  // backends
 std::atomic<int> opening{0};      // threads at it
 std::atomic<bool> bad_fork{false};
 
-// Runs in the child, on its only thread. Emptying the table costs the parent's hot paths nothing and sends every use in the child down
-// the slow path, which throws.
+// Runs in the child, on its only thread. Emptying the table costs the parent's hot paths nothing and sends
+// every use in the child down the slow path, which throws.
 void afterForkInChild() {
   renewLocksAfterFork();
   if (initialised.load() == 0 && opening.load() == 0) return;
@@ -40,9 +40,11 @@ OpeningMark::~OpeningMark() { opening.fetch_sub(1); }
 bool inBadFork() noexcept { return detail::bad_fork.load(std::memory_order_relaxed); }
 
 void throwIfBadFork() {
-  TORCH_CHECK(!inBadFork(), "flagos: this process was forked from one that had opened the flagos devices, and a device cannot be ",
-              "used on both sides of a fork. Start it with the spawn start method: ",
-              "torch.multiprocessing.set_start_method('spawn'), or multiprocessing_context='spawn' of a DataLoader.");
+  TORCH_CHECK(
+      !inBadFork(),
+      "flagos: this process was forked from one that had opened the flagos devices, and a device cannot be ",
+      "used on both sides of a fork. Start it with the spawn start method: ",
+      "torch.multiprocessing.set_start_method('spawn'), or multiprocessing_context='spawn' of a DataLoader.");
 }
 
 }  // namespace flagos

@@ -3,10 +3,12 @@
 
 namespace flagos::detail {
 
-// A backend was initialised (+1) or shut down (−1). While any is initialised, a child forked cannot use the devices.
+// A backend was initialised (+1) or shut down (−1). While any is initialised, a child forked cannot use the
+// devices.
 void noteInitialised(int change) noexcept;
 
-// Lives while backends are being opened: a child forked by another thread meanwhile is as bad as one forked after.
+// Lives while backends are being opened: a child forked by another thread meanwhile is as bad as one forked
+// after.
 class OpeningMark {
  public:
   OpeningMark() noexcept;

@@ -15,7 +15,8 @@
 namespace flagos {
 namespace {
 
-// The layout that DTensor's random state and checkpoints of CUDA programs assume: uint64 seed, int64 offset, native byte order.
+// The layout that DTensor's random state and checkpoints of CUDA programs assume: uint64 seed, int64 offset,
+// native byte order.
 constexpr int64_t kStateSize = 16;
 
 struct DefaultGenerators {
@@ -42,10 +43,12 @@ void checkOffset(uint64_t offset) {
 
 }  // namespace
 
-FlagosGenerator::FlagosGenerator(c10::DeviceIndex device) : FlagosGenerator(device, std::make_shared<PhiloxState>()) {}
+FlagosGenerator::FlagosGenerator(c10::DeviceIndex device)
+    : FlagosGenerator(device, std::make_shared<PhiloxState>()) {}
 
 FlagosGenerator::FlagosGenerator(c10::DeviceIndex device, std::shared_ptr<PhiloxState> state)
-    : c10::GeneratorImpl(c10::Device(kDeviceType, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+    : c10::GeneratorImpl(c10::Device(kDeviceType, device),
+                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
       state_(std::move(state)) {}
 
 c10::DeviceType FlagosGenerator::device_type() { return kDeviceType; }
@@ -73,15 +76,17 @@ uint64_t FlagosGenerator::current_seed() const {
 }
 
 uint64_t FlagosGenerator::seed() {
-  const uint64_t seed = c10::detail::getNonDeterministicRandom(true);  // 53 bits, so that Python's float holds it
+  const uint64_t seed =
+      c10::detail::getNonDeterministicRandom(true);  // 53 bits, so that Python's float holds it
   set_current_seed(seed);
   return seed;
 }
 
 void FlagosGenerator::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
-  TORCH_CHECK(state.numel() == kStateSize, "flagos: a generator's state was set from ", state.numel(), " bytes; it has ", kStateSize,
-              " (seed and offset). ", state.numel() > 1000 ? "This looks like the state of a CPU generator." : "");
+  TORCH_CHECK(state.numel() == kStateSize, "flagos: a generator's state was set from ", state.numel(),
+              " bytes; it has ", kStateSize, " (seed and offset). ",
+              state.numel() > 1000 ? "This looks like the state of a CPU generator." : "");
   uint64_t seed = 0;
   uint64_t offset = 0;
   const auto* bytes = static_cast<const char*>(state.data());
@@ -110,8 +115,10 @@ c10::intrusive_ptr<c10::TensorImpl> FlagosGenerator::get_state() const {
 
 void FlagosGenerator::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) {
   const auto* generator = dynamic_cast<const FlagosGenerator*>(other.get());
-  TORCH_CHECK(generator != nullptr, "flagos: a flagos generator can share the state of another flagos generator only, not of one of ",
-              other ? other->device().str() : std::string("no device"), ".");
+  TORCH_CHECK(
+      generator != nullptr,
+      "flagos: a flagos generator can share the state of another flagos generator only, not of one of ",
+      other ? other->device().str() : std::string("no device"), ".");
   state_ = generator->state_;
 }
 
@@ -120,8 +127,10 @@ c10::intrusive_ptr<c10::GeneratorImpl> FlagosGenerator::graphsafe_get_state() co
 }
 
 #if FLAGOS_TORCH_AT_LEAST(2, 14)
-void FlagosGenerator::philox_state(uint64_t increment, at::Tensor& seed, at::Tensor& offset, at::Tensor& intragraph_offset) {
-  // The caller holds mutex_, as for every virtual of a generator. Outside of a capture nothing is added on the device.
+void FlagosGenerator::philox_state(uint64_t increment, at::Tensor& seed, at::Tensor& offset,
+                                   at::Tensor& intragraph_offset) {
+  // The caller holds mutex_, as for every virtual of a generator. Outside of a capture nothing is added on
+  // the device.
   const auto [drawn_seed, first] = advance(increment);
   seed.fill_(static_cast<int64_t>(drawn_seed));
   offset.fill_(static_cast<int64_t>(first));
@@ -157,7 +166,8 @@ const at::Generator& defaultGenerator(c10::DeviceIndex device) {
   std::lock_guard<std::mutex> lock(all.mutex);
   if (!all.ready[index].load(std::memory_order_relaxed)) {
     auto generator = at::make_generator<FlagosGenerator>(static_cast<c10::DeviceIndex>(index));
-    // Without a seed of our own the CPU generator's: that of a torch.manual_seed from before the device was claimed, else random.
+    // Without a seed of our own the CPU generator's: that of a torch.manual_seed from before the device was
+    // claimed, else random.
     const uint64_t seed = all.seed ? *all.seed : at::detail::getDefaultCPUGenerator().current_seed();
     generator.set_current_seed(seed);
     all.generators[index] = std::move(generator);
@@ -175,15 +185,18 @@ void seedAll(uint64_t seed) {
   std::lock_guard<std::mutex> lock(all.mutex);
   all.seed = seed;
   for (size_t i = 0; i < all.generators.size(); ++i) {
-    if (all.ready[i].load(std::memory_order_relaxed)) setSeed(*all.generators[i].get<FlagosGenerator>(), seed);
+    if (all.ready[i].load(std::memory_order_relaxed))
+      setSeed(*all.generators[i].get<FlagosGenerator>(), seed);
   }
 }
 
 FlagosGenerator& generatorFor(const std::optional<at::Generator>& generator, c10::DeviceIndex device) {
-  if (!generator.has_value() || !generator->defined()) return *defaultGenerator(device).get<FlagosGenerator>();
+  if (!generator.has_value() || !generator->defined())
+    return *defaultGenerator(device).get<FlagosGenerator>();
   const c10::DeviceIndex index = resolveIndex(device);
   TORCH_CHECK(generator->device().type() == kDeviceType && generator->device().index() == index,
-              "flagos: a generator of ", generator->device(), " was given for work on flagos:", static_cast<int>(index),
+              "flagos: a generator of ", generator->device(),
+              " was given for work on flagos:", static_cast<int>(index),
               ". Make it with torch.Generator(device='flagos:", static_cast<int>(index), "').");
   return *generator->get<FlagosGenerator>();
 }

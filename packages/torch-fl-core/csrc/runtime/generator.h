@@ -15,7 +15,8 @@
 
 namespace flagos {
 
-// What a generator draws from. Shared by generators made with graphsafe_get_state, hence with a lock of its own: their mutex_ differ.
+// What a generator draws from. Shared by generators made with graphsafe_get_state, hence with a lock of its
+// own: their mutex_ differ.
 struct PhiloxState {
   mutable std::mutex mutex;  // guards the rest
   uint64_t seed = c10::default_rng_seed_val;
@@ -39,11 +40,13 @@ class FLAGOS_API FlagosGenerator final : public c10::GeneratorImpl {
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) override;
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
 #if FLAGOS_TORCH_AT_LEAST(2, 14)
-  void philox_state(uint64_t increment, at::Tensor& seed, at::Tensor& offset, at::Tensor& intragraph_offset) override;
+  void philox_state(uint64_t increment, at::Tensor& seed, at::Tensor& offset,
+                    at::Tensor& intragraph_offset) override;
 #endif
   static c10::DeviceType device_type();
 
-  // Reserves `count` numbers (rounded up to a multiple of 4) and returns (seed, first offset). Locks the mutex itself.
+  // Reserves `count` numbers (rounded up to a multiple of 4) and returns (seed, first offset). Locks the
+  // mutex itself.
   std::pair<uint64_t, uint64_t> reserve(uint64_t count);
 
  private:
@@ -54,8 +57,8 @@ class FLAGOS_API FlagosGenerator final : public c10::GeneratorImpl {
   std::shared_ptr<PhiloxState> state_;  // never null; changed under mutex_
 };
 
-// The device's own generator; −1: of the current device. Made when first asked for, with the seed of the last torch.manual_seed, also
-// one from before the device was there.
+// The device's own generator; −1: of the current device. Made when first asked for, with the seed of the last
+// torch.manual_seed, also one from before the device was there.
 FLAGOS_API const at::Generator& defaultGenerator(c10::DeviceIndex device);
 FLAGOS_API at::Generator newGenerator(c10::DeviceIndex device);
 
@@ -63,6 +66,7 @@ FLAGOS_API at::Generator newGenerator(c10::DeviceIndex device);
 FLAGOS_API void seedAll(uint64_t seed);
 
 // `generator` if given (checked: of flagos, of this device), else the device's default one.
-FLAGOS_API FlagosGenerator& generatorFor(const std::optional<at::Generator>& generator, c10::DeviceIndex device);
+FLAGOS_API FlagosGenerator& generatorFor(const std::optional<at::Generator>& generator,
+                                         c10::DeviceIndex device);
 
 }  // namespace flagos

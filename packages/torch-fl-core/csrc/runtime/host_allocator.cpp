@@ -30,7 +30,8 @@ void deleteBlock(void* context) noexcept {
 template <typename Stats, typename = void>
 struct HasActiveRequests : std::false_type {};
 template <typename Stats>
-struct HasActiveRequests<Stats, std::void_t<decltype(std::declval<Stats&>().active_requests)>> : std::true_type {};
+struct HasActiveRequests<Stats, std::void_t<decltype(std::declval<Stats&>().active_requests)>>
+    : std::true_type {};
 template <typename Stats, typename = void>
 struct HasBuckets : std::false_type {};
 template <typename Stats>
@@ -50,7 +51,8 @@ void fill(Stats& out, const HostMemoryStats& in) {
     out.allocated_bytes = in.active_bytes;
   }
   if constexpr (HasBuckets<Stats>::value) {
-    for (size_t i = 0; i < out.bucket_allocation.size() && i < in.buckets.size(); ++i) out.bucket_allocation[i] = in.buckets[i];
+    for (size_t i = 0; i < out.bucket_allocation.size() && i < in.buckets.size(); ++i)
+      out.bucket_allocation[i] = in.buckets[i];
   }
   out.host_alloc_time = in.alloc_time;
   out.host_free_time = in.free_time;
@@ -68,14 +70,19 @@ class FlagosHostAllocator final : public at::HostAllocator {
     return {block->address, block, &deleteBlock, cpu};
   }
 
-  bool is_simple_data_ptr(const c10::DataPtr& pointer) const override { return pointer.get_deleter() == &deleteBlock; }
+  bool is_simple_data_ptr(const c10::DataPtr& pointer) const override {
+    return pointer.get_deleter() == &deleteBlock;
+  }
 
   void copy_data(void* destination, const void* source, size_t bytes) const override {
     if (bytes != 0) std::memcpy(destination, source, bytes);
   }
 
-  // The context is not looked at: callers pass that of any tensor, pinned or not, and the address tells the same.
-  bool record_event(void* pointer, void* /*context*/, c10::Stream stream) override { return recordPinnedUse(pointer, stream); }
+  // The context is not looked at: callers pass that of any tensor, pinned or not, and the address tells the
+  // same.
+  bool record_event(void* pointer, void* /*context*/, c10::Stream stream) override {
+    return recordPinnedUse(pointer, stream);
+  }
 
   void empty_cache() override {
     if (!shut_down.load(std::memory_order_acquire) && !inBadFork()) pool().emptyCache();
@@ -117,15 +124,18 @@ bool takenByOthers() noexcept {
   return true;
 }();
 
-// Whether the backend of `device` itself knows `pointer` as pinned, e.g. memory that another library has registered.
+// Whether the backend of `device` itself knows `pointer` as pinned, e.g. memory that another library has
+// registered.
 bool backendSaysPinned(const DeviceEntry& device, const void* pointer) {
   int64_t knows_host = 0;
-  if (device.hal->system.capability(FLAGOS_HAL_CAP_POINTER_INFO, &knows_host) != FLAGOS_HAL_STATUS_OK || knows_host == 0) {
+  if (device.hal->system.capability(FLAGOS_HAL_CAP_POINTER_INFO, &knows_host) != FLAGOS_HAL_STATUS_OK ||
+      knows_host == 0) {
     return false;
   }
   flagos_hal_pointer_info info{};
   info.struct_size = sizeof(info);
-  return device.hal->memory.pointer_info(pointer, &info) == FLAGOS_HAL_STATUS_OK && info.kind == FLAGOS_HAL_MEMORY_PINNED;
+  return device.hal->memory.pointer_info(pointer, &info) == FLAGOS_HAL_STATUS_OK &&
+         info.kind == FLAGOS_HAL_MEMORY_PINNED;
 }
 
 }  // namespace

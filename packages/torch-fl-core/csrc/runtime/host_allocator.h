@@ -1,8 +1,8 @@
 // The caching allocator of pinned host memory: at::HostAllocator over the HAL's group host.
 //
-// Memory is pinned for the backend that gave it, that of the device current at the allocation; to other backends it is pageable, which
-// isPinnedFor tells. A block that was used by queued work (recordPinnedUse) is reused only when those streams have passed the
-// point where it was freed.
+// Memory is pinned for the backend that gave it, that of the device current at the allocation; to other
+// backends it is pageable, which isPinnedFor tells. A block that was used by queued work (recordPinnedUse) is
+// reused only when those streams have passed the point where it was freed.
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>
@@ -25,14 +25,15 @@ FLAGOS_API bool isPinned(const void* pointer);
 // Likewise, of the backend of `device`: what that backend copies from and to without blocking the host.
 FLAGOS_API bool isPinnedFor(const void* pointer, c10::DeviceIndex device);
 
-// Keeps the block that holds `pointer` from reuse until `stream` has passed this point. True if it was one of ours.
+// Keeps the block that holds `pointer` from reuse until `stream` has passed this point. True if it was one of
+// ours.
 FLAGOS_API bool recordPinnedUse(const void* pointer, c10::Stream stream);
 
 // The allocator's statistics in full; get_stats() of the allocator has what the torch minor knows of them.
 struct HostMemoryStats {
-  c10::CachingAllocator::Stat active_requests;   // blocks in use
+  c10::CachingAllocator::Stat active_requests;  // blocks in use
   c10::CachingAllocator::Stat active_bytes;
-  c10::CachingAllocator::Stat allocations;       // blocks held, in use or not
+  c10::CachingAllocator::Stat allocations;  // blocks held, in use or not
   c10::CachingAllocator::Stat allocated_bytes;
   c10::CachingAllocator::DurationStat alloc_time;  // microseconds in the HAL
   c10::CachingAllocator::DurationStat free_time;

@@ -80,10 +80,12 @@ HostBlock* HostPool::grow(size_t size, const DeviceEntry& device, flagos_hal_sta
 }
 
 HostBlock* HostPool::allocate(size_t bytes, const DeviceEntry& device) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      device.hal->has_host, "flagos: backend '", device.backend->request.name, "' of flagos:", int(device.index),
-      " offers no pinned host memory (its library has no HAL group 'host'). Use pageable memory: leave out pin_memory.");
-  TORCH_CHECK_WITH(OutOfMemoryError, bytes <= size_t{1} << 47, "flagos: ", bytes, " bytes of pinned host memory cannot be had.");
+  TORCH_CHECK_NOT_IMPLEMENTED(device.hal->has_host, "flagos: backend '", device.backend->request.name,
+                              "' of flagos:", int(device.index),
+                              " offers no pinned host memory (its library has no HAL group 'host'). Use "
+                              "pageable memory: leave out pin_memory.");
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes <= size_t{1} << 47, "flagos: ", bytes,
+                   " bytes of pinned host memory cannot be had.");
   const size_t size = hostSizeClass(bytes);
   if (pending_.size() != 0) collect(PendingEvents::Mode::Poll);
   if (HostBlock* block = takeCached(size, device)) return block;
@@ -101,11 +103,13 @@ HostBlock* HostPool::allocate(size_t bytes, const DeviceEntry& device) {
   if (status != FLAGOS_HAL_STATUS_OUT_OF_MEMORY) throwHalError(device, status, what.c_str());
   HostMemoryStats now = stats();
   TORCH_CHECK_WITH(OutOfMemoryError, false, "flagos: backend '", device.backend->request.name,
-                   "' has no more pinned host memory. Asked for ", bytesInWords(bytes), " (as a block of ", bytesInWords(size), "); ",
-                   bytesInWords(static_cast<size_t>(now.active_bytes.current)), " are in use and ",
-                   bytesInWords(static_cast<size_t>(now.allocated_bytes.current)),
-                   " are held by this process. Tried: waiting for copies in flight, giving back the cache, asking again. What to do: "
-                   "free pinned tensors, use fewer DataLoader workers or a smaller prefetch_factor, raise the limit of locked "
+                   "' has no more pinned host memory. Asked for ", bytesInWords(bytes), " (as a block of ",
+                   bytesInWords(size), "); ", bytesInWords(static_cast<size_t>(now.active_bytes.current)),
+                   " are in use and ", bytesInWords(static_cast<size_t>(now.allocated_bytes.current)),
+                   " are held by this process. Tried: waiting for copies in flight, giving back the cache, "
+                   "asking again. What to do: "
+                   "free pinned tensors, use fewer DataLoader workers or a smaller prefetch_factor, raise "
+                   "the limit of locked "
                    "memory (ulimit -l), or use pageable memory.");
 }
 
@@ -158,7 +162,8 @@ HostBlock* HostPool::find(const void* pointer) const {
 
 const BackendRecord* HostPool::ownerOf(const void* pointer) const {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  if (address >= end_.load(std::memory_order_acquire) || address < lowest_.load(std::memory_order_acquire)) return nullptr;
+  if (address >= end_.load(std::memory_order_acquire) || address < lowest_.load(std::memory_order_acquire))
+    return nullptr;
   std::shared_lock<std::shared_mutex> lock(index_mutex_);
   const HostBlock* block = find(pointer);
   return block == nullptr ? nullptr : block->device->backend;
@@ -166,7 +171,8 @@ const BackendRecord* HostPool::ownerOf(const void* pointer) const {
 
 bool HostPool::recordUse(const void* pointer, c10::Stream stream) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  if (address >= end_.load(std::memory_order_acquire) || address < lowest_.load(std::memory_order_acquire)) return false;
+  if (address >= end_.load(std::memory_order_acquire) || address < lowest_.load(std::memory_order_acquire))
+    return false;
   HostBlock* block;
   {
     std::shared_lock<std::shared_mutex> lock(index_mutex_);
@@ -246,7 +252,8 @@ HostMemoryStats HostPool::stats() {
 
 void HostPool::resetPeakStats() {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto* stat : {&stats_.active_requests, &stats_.active_bytes, &stats_.allocations, &stats_.allocated_bytes}) {
+  for (auto* stat :
+       {&stats_.active_requests, &stats_.active_bytes, &stats_.allocations, &stats_.allocated_bytes}) {
     stat->reset_peak();
   }
   stats_.alloc_time.reset_peak();
@@ -255,7 +262,8 @@ void HostPool::resetPeakStats() {
 
 void HostPool::resetAccumulatedStats() {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto* stat : {&stats_.active_requests, &stats_.active_bytes, &stats_.allocations, &stats_.allocated_bytes}) {
+  for (auto* stat :
+       {&stats_.active_requests, &stats_.active_bytes, &stats_.allocations, &stats_.allocated_bytes}) {
     stat->reset_accumulated();
   }
   stats_.alloc_time.reset_accumulated();

@@ -1,8 +1,8 @@
 // The blocks of pinned host memory behind the host allocator: a cache by size class for each backend.
 //
-// Locks, in the order in which a thread may take them: slow_mutex_ (one thread runs the out-of-memory ladder or empties the cache),
-// PendingEvents' own, mutex_ (free lists, block states, statistics), index_mutex_ (the map by address; shared for look-ups).
-// Only slow_mutex_ is held across HAL calls; a free does not take it.
+// Locks, in the order in which a thread may take them: slow_mutex_ (one thread runs the out-of-memory ladder
+// or empties the cache), PendingEvents' own, mutex_ (free lists, block states, statistics), index_mutex_ (the
+// map by address; shared for look-ups). Only slow_mutex_ is held across HAL calls; a free does not take it.
 #pragma once
 
 #include <c10/core/Allocator.h>

@@ -1,5 +1,5 @@
-// A record of what the device allocator did: a ring of actions with address, size, stream, time and, if asked for, the call
-// stack. Off by default; then its cost is one relaxed load for each allocation.
+// A record of what the device allocator did: a ring of actions with address, size, stream, time and, if asked
+// for, the call stack. Off by default; then its cost is one relaxed load for each allocation.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -32,17 +32,23 @@ struct TraceRecord {
 };
 
 // For which actions a call stack is taken.
-enum class ContextLevel { Never, State, Alloc, All };  // State: of live blocks; Alloc: also in the ring; All: frees too
+enum class ContextLevel {
+  Never,
+  State,
+  Alloc,
+  All
+};  // State: of live blocks; Alloc: also in the ring; All: frees too
 
 struct HistoryOptions {
   bool enabled = false;
-  bool keep_trace = false;     // false: only live blocks carry their stack
+  bool keep_trace = false;  // false: only live blocks carry their stack
   size_t max_entries = ~size_t{0};
   ContextLevel level = ContextLevel::Never;
   ContextPtr (*gather)() = nullptr;
 };
 
-// The settings, one for the process. gather() runs without any lock of the allocator, since it may need the interpreter's.
+// The settings, one for the process. gather() runs without any lock of the allocator, since it may need the
+// interpreter's.
 class MemoryHistory {
  public:
   static void configure(const HistoryOptions& options);

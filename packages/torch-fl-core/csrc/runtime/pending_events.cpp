@@ -7,8 +7,8 @@ namespace flagos {
 
 namespace {
 
-// The exception that FLAGOS_CHECK would throw. The HAL's detail is thread-local and the next failure replaces it, so it is
-// taken at once.
+// The exception that FLAGOS_CHECK would throw. The HAL's detail is thread-local and the next failure replaces
+// it, so it is taken at once.
 std::exception_ptr failure(const DeviceEntry& device, flagos_hal_status status, const char* what) {
   try {
     throwHalError(device, status, what);
@@ -63,7 +63,8 @@ bool PendingEvents::tryRecord(Token token, c10::Stream stream, std::exception_pt
     }
     keepEvent(device.index, event);
   }
-  if (error != nullptr) *error = failure(device, status, "record an event for memory in use on another stream");
+  if (error != nullptr)
+    *error = failure(device, status, "record an event for memory in use on another stream");
   return false;
 }
 
@@ -79,7 +80,8 @@ void PendingEvents::defer(Token token, const std::vector<c10::Stream>& streams,
         continue;
       }
     } catch (const std::exception&) {
-      // An unknown stream id or a device that is gone: the use cannot be shown to be over, so the block stays out of use.
+      // An unknown stream id or a device that is gone: the use cannot be shown to be over, so the block stays
+      // out of use.
     }
     std::lock_guard<std::mutex> lock(mutex_);
     unrecorded_.push_back({token, stream});

@@ -1,13 +1,15 @@
-// Blocks that were freed while work on other streams may still use them, and the events that tell when it has finished.
-// Shared by the device and the pinned allocator, which name their blocks by an opaque token.
+// Blocks that were freed while work on other streams may still use them, and the events that tell when it has
+// finished. Shared by the device and the pinned allocator, which name their blocks by an opaque token.
 //
-// The events are recorded when the block is freed, not when the use was announced, so they cover all work queued in between. There is
-// one queue for each stream: a busy stream holds up nothing but its own. An event whose record or query fails never
-// counts as reached; its block stays out of use and is tried again at the next occasion.
+// The events are recorded when the block is freed, not when the use was announced, so they cover all work
+// queued in between. There is one queue for each stream: a busy stream holds up nothing but its own. An event
+// whose record or query fails never counts as reached; its block stays out of use and is tried again at the
+// next occasion.
 //
-// Locks: mutex_ guards the containers and is never held across a HAL call. collecting_ lets one thread at a time query
-// events; it is held across HAL calls, so a thread that frees never takes it. Order: collecting_, mutex_. A record also takes the
-// stream's own order lock (stream_table.h), held across calls that only queue.
+// Locks: mutex_ guards the containers and is never held across a HAL call. collecting_ lets one thread at a
+// time query events; it is held across HAL calls, so a thread that frees never takes it. Order: collecting_,
+// mutex_. A record also takes the stream's own order lock (stream_table.h), held across calls that only
+// queue.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -28,8 +30,8 @@ class PendingEvents {
  public:
   using Token = void*;
 
-  // Records an event on each of `streams` on behalf of `token`. The token comes back once for each stream, from this call (where the
-  // stream turned out to be idle) or from a later collect(). Never throws.
+  // Records an event on each of `streams` on behalf of `token`. The token comes back once for each stream,
+  // from this call (where the stream turned out to be idle) or from a later collect(). Never throws.
   void defer(Token token, const std::vector<c10::Stream>& streams, std::vector<Token>& finished) noexcept;
 
   enum class Mode {
@@ -74,7 +76,7 @@ class PendingEvents {
   std::deque<Queue> queues_;            // never shrinks, so an index stays valid
   std::vector<Unrecorded> unrecorded_;  // the event could be neither recorded nor replaced by waiting
   std::unordered_map<c10::DeviceIndex, std::vector<flagos_hal_event*>> spare_;
-  std::atomic<size_t> size_{0};         // tokens not yet given back
+  std::atomic<size_t> size_{0};  // tokens not yet given back
 };
 
 }  // namespace flagos

@@ -24,8 +24,10 @@ Settings& settings() {
 }  // namespace
 
 void configure(std::unordered_map<std::string, std::string> values) {
-  TORCH_CHECK(!activated(), "flagos: the settings were changed after the devices were opened. Set FLAGOS_ variables before ",
-              "the first use of a flagos device.");
+  TORCH_CHECK(
+      !activated(),
+      "flagos: the settings were changed after the devices were opened. Set FLAGOS_ variables before ",
+      "the first use of a flagos device.");
   std::lock_guard<std::mutex> lock(settings().mutex);
   settings().values = std::move(values);
 }

@@ -1,5 +1,5 @@
-// The FLAGOS_ variables as Python read and checked them (torch_fl_base/_env.py). C++ never reads the environment itself: a
-// program may change it at any time, and one parser is enough.
+// The FLAGOS_ variables as Python read and checked them (torch_fl_base/_env.py). C++ never reads the
+// environment itself: a program may change it at any time, and one parser is enough.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace flagos {
 
-// Replaces all settings. Throws c10::Error once the devices are in use: half of the runtime would keep the old ones.
+// Replaces all settings. Throws c10::Error once the devices are in use: half of the runtime would keep the
+// old ones.
 FLAGOS_API void configure(std::unordered_map<std::string, std::string> settings);
 
 // The value of a variable; `otherwise` if it was not handed over or is empty.

@@ -1,5 +1,6 @@
-// One statistic of the device allocator: for small and large blocks apart and for both together, the present value, its
-// peak, and the totals in and out. What can be derived is not stored, since ten of these change with every allocation.
+// One statistic of the device allocator: for small and large blocks apart and for both together, the present
+// value, its peak, and the totals in and out. What can be derived is not stored, since ten of these change
+// with every allocation.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -57,7 +58,7 @@ class Tally {
     int64_t current = 0;
     int64_t total = 0;  // all that ever came in
     int64_t peak = 0;
-    int64_t first_in = 0;   // `total`, and what had gone out, at the last reset
+    int64_t first_in = 0;  // `total`, and what had gone out, at the last reset
     int64_t first_out = 0;
   };
   Pool pools_[2];  // small, large

@@ -9,14 +9,15 @@ namespace flagos::detail {
 // `applied` while the HAL has to be told (again). Not −1, which callers pass for "the current device".
 inline constexpr c10::DeviceIndex kNotApplied = -2;
 
-// Always: applied == index, or applied == kNotApplied. One comparison with `applied` decides the common case, the device that is
-// current already.
+// Always: applied == index, or applied == kNotApplied. One comparison with `applied` decides the common case,
+// the device that is current already.
 struct ThreadDevice {
   c10::DeviceIndex index;
   c10::DeviceIndex applied;
 };
 
-// __thread, not thread_local: with a constant initialiser, and no wrapper function between the guard and the value.
+// __thread, not thread_local: with a constant initialiser, and no wrapper function between the guard and the
+// value.
 extern __attribute__((visibility("hidden"))) __thread ThreadDevice thread_device;
 
 // The rest of exchangeDevice, where `index` differs from what was applied.

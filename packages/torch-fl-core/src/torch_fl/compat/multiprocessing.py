@@ -55,9 +55,7 @@ def _reducer(otherwise: Callable[[Any], Any]) -> Callable[[torch.Tensor], Any]:
         if tensor.device.type != "flagos":
             return otherwise(tensor)
         if tensor.requires_grad and not tensor.is_leaf:
-            raise RuntimeError(
-                "flagos: a tensor in an autograd graph cannot be sent; send tensor.detach()"
-            )
+            raise RuntimeError("flagos: a tensor in an autograd graph cannot be sent; send tensor.detach()")
         parameter = type(tensor) is torch.nn.Parameter
         return _rebuild, (tensor.detach().cpu(), str(tensor.device), tensor.requires_grad, parameter)
 
