@@ -1,6 +1,7 @@
-// Threads that open the devices, change device and stream, record and await events over streams they share, and draw random
-// numbers, all at once; then a shutdown in the middle of it. Built with AddressSanitizer or ThreadSanitizer it shows races
-// and lifetime faults; without them it still checks that every wait held and that no two draws overlap.
+// Threads that open the devices, change device and stream, record and await events over streams they share,
+// and draw random numbers, all at once; then a shutdown in the middle of it. Built with AddressSanitizer or
+// ThreadSanitizer it shows races and lifetime faults; without them it still checks that every wait held and
+// that no two draws overlap.
 //
 //   stream_stress <HAL library of the reference backend> [seconds] [threads] [seed]
 //
@@ -50,11 +51,13 @@ struct Worker {
 
   void step(std::vector<Shared>& shared) {
     const auto device = static_cast<c10::DeviceIndex>(below(devices));
-    const c10::Stream stream = below(4) == 0 ? flagos::defaultStream(device) : flagos::newStream(device, -below(3));
+    const c10::Stream stream =
+        below(4) == 0 ? flagos::defaultStream(device) : flagos::newStream(device, -below(3));
     c10::StreamGuard guard(stream);
     require(flagos::currentDevice() == device, "a guard did not make its device current");
     require(flagos::currentStream(-1) == stream, "a guard did not make its stream current");
-    c10::Event mine(flagos::kDeviceType, below(2) == 0 ? c10::EventFlag::PYTORCH_DEFAULT : c10::EventFlag::BACKEND_DEFAULT);
+    c10::Event mine(flagos::kDeviceType,
+                    below(2) == 0 ? c10::EventFlag::PYTORCH_DEFAULT : c10::EventFlag::BACKEND_DEFAULT);
     mine.record(stream);
     Shared& other = shared[static_cast<size_t>(device) * 4 + static_cast<size_t>(below(4))];
     {
@@ -64,12 +67,27 @@ struct Worker {
     }
     mine.block(flagos::defaultStream(0));
     switch (below(8)) {
-      case 0: mine.synchronize(); require(mine.query(), "an event is pending after its wait"); break;
-      case 1: flagos::synchronizeStream(stream); require(mine.query(), "work is pending after its stream's wait"); break;
-      case 2: flagos::synchronizeDevice(device); require(mine.query(), "work is pending after its device's wait"); break;
-      case 3: flagos::drainCurrentStream(flagos::deviceEntry(device)); break;
-      case 4: (void)flagos::backendRecords(); break;
-      default: (void)flagos::queryStream(stream); break;
+      case 0:
+        mine.synchronize();
+        require(mine.query(), "an event is pending after its wait");
+        break;
+      case 1:
+        flagos::synchronizeStream(stream);
+        require(mine.query(), "work is pending after its stream's wait");
+        break;
+      case 2:
+        flagos::synchronizeDevice(device);
+        require(mine.query(), "work is pending after its device's wait");
+        break;
+      case 3:
+        flagos::drainCurrentStream(flagos::deviceEntry(device));
+        break;
+      case 4:
+        (void)flagos::backendRecords();
+        break;
+      default:
+        (void)flagos::queryStream(stream);
+        break;
     }
     auto& generator = flagos::generatorFor(std::nullopt, 0);
     const auto count = static_cast<uint64_t>(below(9) + 1);
@@ -130,7 +148,8 @@ int main(int argc, char** argv) {
     steps += worker.steps;
   }
   std::sort(drawn.begin(), drawn.end());
-  for (size_t i = 1; i < drawn.size(); ++i) require(drawn[i - 1].second == drawn[i].first, "two draws overlap, or leave a gap");
+  for (size_t i = 1; i < drawn.size(); ++i)
+    require(drawn[i - 1].second == drawn[i].first, "two draws overlap, or leave a gap");
   std::printf("stream_stress: %d threads, %llu steps, waits held, draws disjoint\n", threads,
               static_cast<unsigned long long>(steps));
   return 0;

@@ -22,8 +22,9 @@ const Event& asEvent(void* event) { return *static_cast<const Event*>(event); }
 struct FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kDeviceType; }
 
-  // Devices. PyTorch passes −1 for "the current one"; answers always carry a real index. The four methods below run several times per
-  // operator: where the device stays they are one thread-local read, and make no new c10::Device, whose constructor checks itself.
+  // Devices. PyTorch passes −1 for "the current one"; answers always carry a real index. The four methods
+  // below run several times per operator: where the device stays they are one thread-local read, and make no
+  // new c10::Device, whose constructor checks itself.
   c10::Device exchangeDevice(c10::Device device) const override {
     if (C10_LIKELY(device.index() == detail::thread_device.applied)) return device;
     return flagosDevice(detail::exchangeDeviceSlow(device.index()));
@@ -36,7 +37,9 @@ struct FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     if (device.index() != detail::thread_device.applied) restoreDevice(device.index());
   }
   c10::DeviceIndex deviceCount() const noexcept override { return possibleDeviceCount(); }
-  c10::DeviceCapability getDeviceCapability(c10::Device device) const override { return deviceCapability(device.index()); }
+  c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
+    return deviceCapability(device.index());
+  }
   void synchronizeDevice(const c10::DeviceIndex device) const override { flagos::synchronizeDevice(device); }
 
   // Streams.
@@ -45,27 +48,29 @@ struct FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
     return streamFromPool(device.index(), high_priority);
   }
-  c10::Stream getNewStream(c10::Device device, int priority) const override { return newStream(device.index(), priority); }
-  c10::Stream exchangeStream(c10::Stream stream) const override {
-    const c10::Stream before = currentStream(stream.device_index());
-    if (stream != before) setCurrentStream(stream);
-    return before;
+  c10::Stream getNewStream(c10::Device device, int priority) const override {
+    return newStream(device.index(), priority);
   }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return exchangeCurrentStream(stream); }
   bool queryStream(const c10::Stream& stream) const override { return flagos::queryStream(stream); }
   void synchronizeStream(const c10::Stream& stream) const override { flagos::synchronizeStream(stream); }
 #if FLAGOS_TORCH_AT_LEAST(2, 11)
   void* getStreamNativeHandle(const c10::Stream stream) const override { return nativeHandle(stream); }
 #endif
 #if FLAGOS_TORCH_AT_LEAST(2, 12)
-  bool isStreamCapturing(const c10::Stream& stream) const override { return flagos::isStreamCapturing(stream); }
+  bool isStreamCapturing(const c10::Stream& stream) const override {
+    return flagos::isStreamCapturing(stream);
+  }
 #endif
   void recordDataPtrOnStream(const c10::DataPtr& pointer, const c10::Stream& stream) const override {
     recordStream(pointer, stream);
   }
 
   // Events. PyTorch holds ours as void*, makes none itself, and hands null for one never recorded.
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device, const c10::EventFlag flag) const override {
-    TORCH_CHECK(device < 0 || device == stream.device_index(), "flagos: an event of flagos:", static_cast<int>(device),
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
+              const c10::EventFlag flag) const override {
+    TORCH_CHECK(device < 0 || device == stream.device_index(),
+                "flagos: an event of flagos:", static_cast<int>(device),
                 " was recorded on a stream of flagos:", static_cast<int>(stream.device_index()),
                 ". An event belongs to the device that it was recorded on first; make another one.");
     if (*event != nullptr) {
@@ -78,7 +83,9 @@ struct FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     fresh->record(stream);
     *event = fresh.release();
   }
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) asEvent(event).block(stream);
   }
@@ -87,13 +94,14 @@ struct FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     if (event != nullptr) asEvent(event).synchronize();
   }
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
-    TORCH_CHECK(start != nullptr && end != nullptr, "flagos: the time between two events was asked for before both were recorded.");
+    TORCH_CHECK(start != nullptr && end != nullptr,
+                "flagos: the time between two events was asked for before both were recorded.");
     return asEvent(start).elapsedMs(asEvent(end));
   }
 };
 
-// When the library is loaded. Leaked: PyTorch keeps the pointer, and uses it from destructors. Another plugin's guard is left alone: the device
-// type is its, and claiming the name says so in words.
+// When the library is loaded. Leaked: PyTorch keeps the pointer, and uses it from destructors. Another
+// plugin's guard is left alone: the device type is its, and claiming the name says so in words.
 [[maybe_unused]] const bool registered = [] {
   if (c10::impl::hasDeviceGuardImpl(kDeviceType)) return false;
   c10::impl::DeviceGuardImplRegistrar registrar(kDeviceType, new FlagosGuard);

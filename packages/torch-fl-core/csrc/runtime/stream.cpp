@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "csrc/runtime/stream_table.h"
@@ -40,7 +41,8 @@ c10::Stream makeStream(c10::DeviceIndex device, c10::StreamId id) {
 // A new HAL stream for the pool; null if the device cannot have more.
 flagos_hal_stream* makeHandle(const DeviceEntry& entry, int priority, int made) {
   int64_t limit = 0;
-  if (entry.hal->system.capability(FLAGOS_HAL_CAP_MAX_STREAMS, &limit) == FLAGOS_HAL_STATUS_OK && limit > 0 && made >= limit) {
+  if (entry.hal->system.capability(FLAGOS_HAL_CAP_MAX_STREAMS, &limit) == FLAGOS_HAL_STATUS_OK && limit > 0 &&
+      made >= limit) {
     return nullptr;
   }
   flagos_hal_stream_options options{};
@@ -83,8 +85,9 @@ c10::Stream takeFromPool(const DeviceEntry& entry, int priority) {
       return makeStream(entry.index, pool->ids.back());
     }
     pool = nearestPool(device, priority);
-    TORCH_CHECK(pool != nullptr, "flagos: ", describeDevice(entry), " cannot make a stream besides its default one: ",
-                hal::describeFailure(*entry.hal, entry.backend->request.name, FLAGOS_HAL_STATUS_OUT_OF_MEMORY));
+    TORCH_CHECK(
+        pool != nullptr, "flagos: ", describeDevice(entry), " cannot make a stream besides its default one: ",
+        hal::describeFailure(*entry.hal, entry.backend->request.name, FLAGOS_HAL_STATUS_OUT_OF_MEMORY));
   }
   const c10::StreamId id = pool->ids[pool->next];
   pool->next = (pool->next + 1) % pool->ids.size();
@@ -92,8 +95,8 @@ c10::Stream takeFromPool(const DeviceEntry& entry, int priority) {
 }
 
 const DeviceEntry& entryOf(c10::Stream stream) {
-  TORCH_CHECK(stream.device_type() == kDeviceType, "flagos: a stream of ", stream.device(), " was given where one of a flagos ",
-              "device is needed.");
+  TORCH_CHECK(stream.device_type() == kDeviceType, "flagos: a stream of ", stream.device(),
+              " was given where one of a flagos ", "device is needed.");
   return deviceEntry(stream.device_index());
 }
 
@@ -108,17 +111,28 @@ c10::Stream currentStream(c10::DeviceIndex device) {
   return makeStream(index, current_ids[index]);
 }
 
-void setCurrentStream(c10::Stream stream) {
-  const DeviceEntry& entry = entryOf(stream);
-  detail::findStream(entry, stream.id());  // throws for an id that was never given out
-  current_ids[entry.index] = stream.id();
+void setCurrentStream(c10::Stream stream) { exchangeCurrentStream(stream); }
+
+c10::Stream exchangeCurrentStream(c10::Stream stream) {
+  TORCH_CHECK(stream.device_type() == kDeviceType, "flagos: a stream of ", stream.device(),
+              " was to become the current one of a flagos ", "device.");
+  const c10::DeviceIndex index = stream.device_index();
+  const int size = detail::device_table_size.load(std::memory_order_acquire);
+  if (C10_LIKELY(index >= 0 && index < size)) {
+    detail::checkStreamId(detail::device_table[index], stream.id());
+  } else if (index < 0 || index >= kMaxDevices ||
+             !(isShutDown() || inBadFork())) {  // the table empties after these are true
+    detail::checkStreamId(deviceEntry(index), stream.id());
+  }
+  return makeStream(index, std::exchange(current_ids[index], stream.id()));
 }
 
 std::pair<int, int> streamPriorityRange(c10::DeviceIndex device) {
   const DeviceEntry& entry = deviceEntry(resolveIndex(device));
   int32_t least = 0;
   int32_t greatest = 0;
-  FLAGOS_CHECK(entry, entry.hal->stream.priority_range(entry.local, &least, &greatest), "ask for the stream priorities");
+  FLAGOS_CHECK(entry, entry.hal->stream.priority_range(entry.local, &least, &greatest),
+               "ask for the stream priorities");
   return {least, greatest};
 }
 
@@ -143,7 +157,9 @@ c10::Stream externalStream(flagos_hal_stream* stream, c10::DeviceIndex device) {
   return makeStream(entry.index, detail::addStream(entry, stream, 0, true));
 }
 
-flagos_hal_stream* streamHandle(c10::Stream stream) { return detail::findStream(entryOf(stream), stream.id()).handle; }
+flagos_hal_stream* streamHandle(c10::Stream stream) {
+  return detail::findStream(entryOf(stream), stream.id()).handle;
+}
 
 void* nativeHandle(c10::Stream stream) {
   const DeviceEntry& entry = entryOf(stream);
@@ -165,7 +181,8 @@ bool queryStream(c10::Stream stream) {
 
 void synchronizeStream(c10::Stream stream) {
   const DeviceEntry& entry = entryOf(stream);
-  FLAGOS_CHECK(entry, entry.hal->stream.synchronize(detail::findStream(entry, stream.id()).handle), "wait for a stream");
+  FLAGOS_CHECK(entry, entry.hal->stream.synchronize(detail::findStream(entry, stream.id()).handle),
+               "wait for a stream");
 }
 
 void synchronizeDevice(c10::DeviceIndex device) {
