@@ -115,6 +115,8 @@ def __getattr__(name: str) -> Any:
         from ._properties import DeviceProperties
 
         return DeviceProperties
+    if name == "_initialized":  # torch.utils.checkpoint keeps the generator's state only where this is true
+        return is_initialized()
     from ._missing import MISSING
 
     reason = f": {MISSING[name]}" if name in MISSING else ""
