@@ -165,9 +165,12 @@ def core_wheel(env: Environment) -> tuple[str, Path]:
 
     def build(folder: Path) -> None:
         started = time.monotonic()
-        objects = CACHE / "build" / f"{env.torch}-{PYTHON_TAG}"  # kept: only what changed is compiled again
+        # Kept: only what changed is compiled again. Inside the package and with paths relative to the
+        # repository, so that ccache knows a file in a fresh clone.
+        objects = CORE / "build" / f"{env.torch}-{PYTHON_TAG}"
+        variables = {"TORCH_FL_BUILD_DIR": str(objects), "CCACHE_BASEDIR": str(ROOT)}
         pip = [env.python, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
-        env.run(*pip, "-w", folder, CORE, env={"TORCH_FL_BUILD_DIR": str(objects)})
+        env.run(*pip, "-w", folder, CORE, env=variables)
         env.session.log(f"core built in {time.monotonic() - started:.0f} s")
 
     wheel, kept = wheels.cached_wheel(CACHE / "wheels" / key, build)
