@@ -68,7 +68,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         "parameters": parameters,
     }
     command = [sys.executable, "-W", "error", "-X", "faulthandler", str(CHILD), json.dumps(order)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
     expected = -getattr(signal, dies) if dies else 0
     if done.returncode != expected:
         pytest.fail(f"the process ended with {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)

@@ -1,4 +1,4 @@
-"""Streams of the reference HAL: threads, priorities, handles, graphs; fork, shutdown and exit."""
+"""Streams of the reference HAL: threads, priorities, handles; fork, shutdown and exit."""
 
 from __future__ import annotations
 
@@ -238,80 +238,3 @@ def test_a_second_instance_is_independent(hal: Hal) -> None:
     assert _status(hal, "stream.query", stream) == "OK"
     assert second.last_error().function == "stream.query"
     assert hal.last_error().status == "OK"
-
-
-# ------------------------------------------------------------------------------------------------ graphs ----
-
-
-@pytest.mark.reference
-def test_a_capture_follows_events_to_other_streams(hal: Hal) -> None:
-    first, second = hal.stream.create(0, None), hal.stream.create(0, None)
-    source, target = hal.memory.allocate(0, SIZE), hal.memory.allocate(0, SIZE)
-    fork, join = hal.event.create(0, 0), hal.event.create(0, 0)
-    hal.graph.begin_capture(first, 0)
-    hal.memory.fill_async(first, source, 5, SIZE)
-    hal.event.record(fork, first)
-    hal.stream.wait_event(second, fork)
-    assert hal.graph.is_capturing(second) == 1
-    hal.memory.copy_async(second, target, source, SIZE, 3)
-    hal.event.record(join, second)
-    assert _status(hal, "event.query", hal.event.create(0, 0)) == "OK"  # other events are not touched
-    hal.stream.wait_event(first, join)
-    hal.memory.fill_async(first, source, 6, SIZE)
-    graph = hal.graph.end_capture(first)
-    assert hal.graph.is_capturing(second) == 0
-    assert _status(hal, "event.query", join) == "CAPTURE"  # it stands for a point of the capture
-    hal.event.record(join, first)
-    assert _status(hal, "event.synchronize", join) == "OK"
-    for _ in range(3):
-        hal.memory.fill(0, target, 0, SIZE)
-        hal.graph.launch(graph, second)
-        hal.stream.synchronize(second)
-        assert ctypes.string_at(source, SIZE) == b"\x06" * SIZE
-        assert ctypes.string_at(target, SIZE) == b"\x05" * SIZE
-
-
-@pytest.mark.reference
-def test_a_branch_that_was_not_joined_gives_no_graph(hal: Hal) -> None:
-    first, second = hal.stream.create(0, None), hal.stream.create(0, None)
-    memory, fork = hal.memory.allocate(0, SIZE), hal.event.create(0, 0)
-    hal.graph.begin_capture(first, 0)
-    hal.event.record(fork, first)
-    hal.stream.wait_event(second, fork)
-    hal.memory.fill_async(second, memory, 5, SIZE)
-    assert _status(hal, "graph.end_capture", first) == "CAPTURE"
-    assert "did not wait for" in hal.last_error().message
-    for stream in (first, second):
-        assert hal.graph.is_capturing(stream) == 0
-        hal.memory.fill_async(stream, memory, 1, SIZE)
-        hal.stream.synchronize(stream)
-
-
-@pytest.mark.reference
-def test_unsafe_calls_end_a_capture_by_its_mode(hal: Hal) -> None:
-    stream, memory = hal.stream.create(0, None), hal.memory.allocate(0, SIZE)
-    for mode, status in ((0, "CAPTURE"), (1, "CAPTURE"), (2, "OK")):
-        hal.graph.begin_capture(stream, mode)
-        assert _status(hal, "memory.fill", 0, memory, 1, SIZE) == status
-        assert _status(hal, "graph.end_capture", stream) == status
-    hal.graph.begin_capture(stream, 0)
-    outside = hal.event.create(0, 0)
-    hal.event.record(outside, hal.stream.default_stream(0))
-    assert _status(hal, "stream.wait_event", stream, outside) == "CAPTURE"
-    assert _status(hal, "graph.end_capture", stream) == "CAPTURE"
-
-
-@pytest.mark.reference
-def test_a_graph_over_released_memory_is_refused_whole(hal: Hal) -> None:
-    stream = hal.stream.create(0, None)
-    kept, gone = hal.memory.allocate(0, SIZE), hal.memory.allocate(0, SIZE)
-    hal.graph.begin_capture(stream, 2)
-    hal.memory.fill_async(stream, kept, 1, SIZE)
-    hal.memory.fill_async(stream, gone, 1, SIZE)
-    graph = hal.graph.end_capture(stream)
-    hal.memory.fill(0, kept, 9, SIZE)
-    hal.memory.release(0, gone)
-    assert _status(hal, "graph.launch", graph, stream) == "INVALID_HANDLE"
-    hal.stream.synchronize(stream)
-    assert ctypes.string_at(kept, SIZE) == b"\x09" * SIZE
-    assert _status(hal, "memory.release", 0, kept) == "OK"  # nothing of the failed launch holds it

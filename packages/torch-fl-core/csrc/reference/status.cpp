@@ -16,18 +16,10 @@ const char* errnoName(int error) noexcept {
       return "EMFILE";
     case ENFILE:
       return "ENFILE";
-    case ENOSPC:
-      return "ENOSPC";
-    case EINVAL:
-      return "EINVAL";
     case EACCES:
       return "EACCES";
     case EPERM:
       return "EPERM";
-    case ENOENT:
-      return "ENOENT";
-    case ENOSYS:
-      return "ENOSYS";
     default:
       return "errno";
   }
