@@ -1,3 +1,3 @@
-"""The device level of the conformance kit on this repository's reference backend, as a vendor would run it."""
+"""The device level of the conformance kit on the reference backend, as a vendor would run it."""
 
 from torch_fl.testing.device import *  # noqa: F403

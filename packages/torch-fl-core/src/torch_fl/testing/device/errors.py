@@ -68,6 +68,7 @@ def test_host_scalars_of_no_dimension_mix(device: torch.device, operator: str) -
         assert torch.equal(ours.cpu(), theirs)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
 def test_host_scalar_keeps_type_promotion(device: torch.device) -> None:
     for scalar in (torch.tensor(2), torch.tensor(2.5, dtype=torch.float64), torch.tensor(1j)):
         for dtype in (torch.int32, torch.float16, torch.float32):

@@ -46,7 +46,8 @@ def test_every_way_into_the_device_is_guarded_in_the_child(device: torch.device)
         """
         import os, torch, torch_fl
         kept = torch.ones(3, device="flagos")
-        uses = ["kept.add_(1)", "kept.cpu()", "kept.sum().item()", "kept.view(3, 1) + 1", "torch.flagos.synchronize()"]
+        uses = ["kept.add_(1)", "kept.cpu()", "kept.sum().item()", "kept.view(3, 1) + 1"]
+        uses += ["torch.flagos.synchronize()"]
         uses += ["torch.flagos.Stream()", "torch.flagos.mem_get_info()", "torch.ones(2).to('flagos')"]
         uses += ["torch.ones(2, device='flagos')", "torch.rand(2, device='flagos')"]
         for use in uses:

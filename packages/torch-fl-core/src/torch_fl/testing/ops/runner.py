@@ -105,12 +105,17 @@ class _Worker:
         ]
         return " / ".join((telling or lines)[-3:])[:400]
 
-    def stop(self) -> int:
+    def stop(self, *, kill: bool = True) -> int:
         """End the process and return its exit status."""
+        if self.replies < 0:
+            return self.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(0 if kill else 10)  # it has closed its pipe: let it end in its own way
         if self.process.poll() is None:
             self.process.kill()
         status = self.process.wait()
         os.close(self.replies)
+        self.replies = -1
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
@@ -225,7 +230,7 @@ class Runner:
         """Record a crash or time-out as the outcome of the check that ran, and go on with the rest in a new
         process."""
         selector.unregister(worker.replies)
-        status = worker.stop()
+        status = worker.stop(kill=timed_out)
         words, phase, job = worker.last_words(), worker.phase(), worker.job
         if not worker.ready:
             what = (
