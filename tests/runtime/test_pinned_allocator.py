@@ -178,8 +178,8 @@ def test_other_failures_are_errors_and_leave_nothing(evaluate: Evaluate) -> None
     answer = evaluate(
         _HOST,
         """
-        failure = caught(pinned, MIB)
-        after = pinned(MIB)
+        failure = caught(pinned, 3 * MIB)
+        after = pinned(3 * MIB)
         del after
         refused = caught(host.host_empty_cache)
         held = count("allocations")
@@ -189,7 +189,7 @@ def test_other_failures_are_errors_and_leave_nothing(evaluate: Evaluate) -> None
         FLAGOS_REFERENCE_FAIL="host.allocate:1=UNKNOWN,host.release:1",
     )
     failure, refused, held, end = answer
-    assert "allocate 1.00 MiB of pinned host memory" in failure[1]
+    assert "allocate 3.00 MiB of pinned host memory" in failure[1]
     assert "give pinned host memory back" in refused[1]
     assert (held, end) == (1, 0)
 

@@ -88,10 +88,6 @@ class FlagosDeviceAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override { return allocateOn(currentDevice(), bytes); }
 
-  bool is_simple_data_ptr(const c10::DataPtr& pointer) const override {
-    return isFromDeviceAllocator(pointer);
-  }
-
   // Queued on the current stream of the device that owns the memory, since that is where the copy's result
   // will be used.
   void copy_data(void* destination, const void* source, size_t bytes) const override {

@@ -70,10 +70,6 @@ class FlagosHostAllocator final : public at::HostAllocator {
     return {block->address, block, &deleteBlock, cpu};
   }
 
-  bool is_simple_data_ptr(const c10::DataPtr& pointer) const override {
-    return pointer.get_deleter() == &deleteBlock;
-  }
-
   void copy_data(void* destination, const void* source, size_t bytes) const override {
     if (bytes != 0) std::memcpy(destination, source, bytes);
   }
