@@ -408,6 +408,7 @@ void wholeHal() {
   EXPECT(api.stream->query(stream) == FLAGOS_HAL_STATUS_DEVICE_LOST);
   EXPECT(api.event->destroy(event) == FLAGOS_HAL_STATUS_OK &&
          api.memory->release(1, pointer) == FLAGOS_HAL_STATUS_OK);
+  std::free(pointer);  // a lost device's memory is not given back to it
   EXPECT(api.system->shutdown() == FLAGOS_HAL_STATUS_OK && Vendor::destroyed == 0);
   EXPECT(api.system->init() == FLAGOS_HAL_STATUS_OK && api.device->health(1) == FLAGOS_HAL_STATUS_OK);
   EXPECT(api.stream->create(0, nullptr, &stream) == FLAGOS_HAL_STATUS_OK);

@@ -38,7 +38,7 @@ enum {
 /* Opens the library at `path` under the backend name `name` and negotiates the ABI; calls nothing but query.
  * `trace_path` is the file the trace is appended to; null or "": standard error. Returns tables that live as
  * long as the process, or null: flagos_layers_error and flagos_layers_error_kind then say why. The same
- * arguments give the same tables again. */
+ * arguments give the same tables again, save that each private copy is a new library. */
 FLAGOS_HAL_EXPORT const flagos_hal_api* flagos_layers_open(const char* name, const char* path, uint32_t flags,
                                                            const char* trace_path);
 

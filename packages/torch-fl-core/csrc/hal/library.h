@@ -48,13 +48,14 @@ class FLAGOS_API LoadError : public std::runtime_error {
 
 struct OpenOptions {
   // Load a second, independent instance of a library that may be loaded already (its own globals): the file
-  // is mapped from an anonymous copy.
+  // is mapped from an anonymous copy. A library that finds others by $ORIGIN cannot be copied.
   bool private_copy = false;
-  bool validate =
-      false;  // FLAGOS_HAL_VALIDATE: check arguments, handles, lifetimes and threads around every call
-  bool log_violations =
-      true;                // with validate: one line to standard error for each, beside status and last_error
-  bool trace = false;      // FLAGOS_HAL_TRACE: write one line per call
+  // FLAGOS_HAL_VALIDATE: check arguments, handles, lifetimes and threads around every call.
+  bool validate = false;
+  // With validate: one line to standard error for each violation, beside status and last error.
+  bool log_violations = true;
+  // FLAGOS_HAL_TRACE: write one line per call.
+  bool trace = false;
   std::string trace_path;  // file for the trace; empty: standard error
 };
 
