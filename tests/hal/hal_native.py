@@ -75,37 +75,32 @@ class Workshop:
         return self._make(source, options, "", INCLUDE)
 
     def _make(self, source: str, options: tuple[str, ...], suffix: str, include: Path) -> Path:
-        name = hashlib.sha256(repr((source, options, include)).encode()).hexdigest()[:16]
-        target = self.folder / f"lib{name}{suffix}"
+        target = self.folder / f"lib{key(source, options, include)}{suffix}"
         if target.exists():
             return target
+        # A linker cannot run through ccache, so it is made of an object; what only the linker reads does not
+        # make another one.
+        wanted = tuple(one for one in options if not one.startswith("-Wl,") and one != "-shared")
+        middle = self.folder / f"{key(source, wanted, include)}.o"
         if "\n" in source:
-            file = self.folder / f"{name}.c"
+            file = self.folder / f"{key(source)}.c"
             file.write_text(source, encoding="utf-8")
         else:
             file = SOURCES / source
         language = "c" if file.suffix == ".c" else "c++"
         standard = "-std=c99" if language == "c" else "-std=c++17"
-        command = [
-            *compiler(language),
-            standard,
-            "-O1",
-            "-I",
-            str(include),
-            "-I",
-            str(CORE),
-            "-I",
-            str(SOURCES),
-        ]
-        # A linker cannot run through ccache, so a program or library is made of an object.
-        middle = self.folder / f"{name}.o"
-        compile_options = [
-            option for option in options if not option.startswith("-Wl,") and option != "-shared"
-        ]
-        subprocess.run([*command, *compile_options, "-c", str(file), "-o", str(middle)], check=True)
-        link = command[1:] if Path(command[0]).name == "ccache" else command
+        if not middle.exists():
+            folders = [word for folder in (include, CORE, SOURCES) for word in ("-I", str(folder))]
+            command = [*compiler(language), standard, "-O1", *folders, *wanted]
+            subprocess.run([*command, "-c", str(file), "-o", str(middle)], check=True)
+        link = [word for word in compiler(language) if Path(word).name != "ccache"]
         subprocess.run([*link, *options, str(middle), "-o", str(target), "-lpthread", "-ldl"], check=True)
         return target
+
+
+def key(*parts: Any) -> str:
+    """Return a short name for an order."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 class Layers:

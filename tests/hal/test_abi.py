@@ -42,10 +42,12 @@ def compile_alone(header: str, language: str, standard: str, folder: Path) -> No
         *compiler(language),
         f"-std={standard}",
         *STRICT,
-        "-fsyntax-only",
         "-I",
         str(INCLUDE),
+        "-c",
         str(source),
+        "-o",
+        str(folder / "alone.o"),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
