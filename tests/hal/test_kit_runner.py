@@ -13,6 +13,7 @@ import pytest
 
 import torch_fl_base
 from torch_fl_base._hal_header import header, include_dir
+from torch_fl_base.reference import backend
 from torch_fl_base.spec import BackendError
 from torch_fl_base.testing.hal import Exemption, Quirks, main, run
 from torch_fl_base.testing.kit import requirements, subjects
@@ -190,6 +191,34 @@ def test_missing_runtime_is_not_conformance(tmp_path: Path, capsys: pytest.Captu
     assert "unavailable" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variables", "pattern"),
+    [
+        ({"FLAGOS_REFERENCE_IPC": "1"}, "HAL-IPC,HAL-EVT-01,gen_08,gen_12"),
+        (
+            {"FLAGOS_REFERENCE_MEMORY_FAULT": "1", "FLAGOS_REFERENCE_DEVICES": "3"},
+            "HAL-MEM,HAL-HST,HAL-PER,HAL-ASY",
+        ),
+        ({"FLAGOS_REFERENCE_LATENCY": "copy:2000,fill:1000,event:300"}, "HAL-STR,HAL-EVT,HAL-GRF"),
+        ({"FLAGOS_REFERENCE_DEVICES": "1"}, "HAL-DEV,HAL-STR,HAL-EVT,HAL-PER,gen_05,gen_06"),
+    ],
+    ids=["ipc", "memory fault", "latency", "one device"],
+)
+def test_reference_conforms_in_its_other_modes(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], pattern: str
+) -> None:
+    library = Path(os.environ.get("TORCH_FL_TEST_REFERENCE") or backend().library)
+    if not library.is_file():
+        pytest.skip(f"{library} is not built")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    report = run(library, pattern=pattern)
+    assert report.ok, report.to_text()
+    if "FLAGOS_REFERENCE_IPC" in variables:
+        assert "ipc" in report.description["groups"]
+
+
 # -------------------------------------------------------------------------------------------- exemptions ----
 
 
@@ -230,6 +259,12 @@ def test_exemption_that_covers_nothing_fails(tmp_path: Path) -> None:
     assert "mem_55_*" in report.results[0].message
 
 
+@needs_compiler
+def test_filter_takes_beginnings_of_requirement_ids(tmp_path: Path) -> None:
+    report = run(build(tmp_path), pattern="HAL-DEV-0 GEN-10")
+    assert {result.requirement[:7] for result in report.results} == {"HAL-DEV", "GEN-10", "GEN-12"}
+
+
 def test_exemptions_need_reason_and_issue() -> None:
     with pytest.raises(BackendError, match="gives no reason"):
         Quirks(unsupported=(Exemption("x", "", ""),))
@@ -257,10 +292,13 @@ def test_command_line_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @needs_compiler
-def test_command_line_tells_failure_from_nothing_to_do(tmp_path: Path) -> None:
+def test_command_line_tells_failure_from_nothing_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     library = build(tmp_path, "BREAK_ANY_VALUE")
     assert main([str(library), "--filter", "HAL-MEM-05"]) == 1
     assert main([str(library), "--filter", "no_such_test"]) == 2
+    assert "nothing tested" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

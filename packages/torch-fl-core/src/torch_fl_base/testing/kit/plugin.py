@@ -87,7 +87,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _wanted(item: pytest.Item, pattern: str) -> bool:
     original = getattr(getattr(item, "function", None), "conformance_of", None)
     requirements = () if original is None else (requirement(original.__name__), *marks(original).also)
-    words = [word for word in pattern.replace(",", " ").split() if word]
-    return any(
-        Exemption(word, "filter", "").covers(item.name, requirements) or word in item.name for word in words
-    )
+    for word in pattern.replace(",", " ").split():
+        prefixed = any(identifier.startswith(word) for identifier in requirements)
+        if prefixed or word in item.name or Exemption(word, "filter", "").covers(item.name, requirements):
+            return True
+    return False

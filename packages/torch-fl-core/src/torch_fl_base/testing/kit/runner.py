@@ -111,9 +111,9 @@ class Report:
             for result in chosen:
                 message = result.message.replace("\n", "\n      ")
                 lines.append(f"  {result.requirement or 'kit'}  {result.test}\n      {message}")
-        summary = (
-            ", ".join(f"{count} {outcome}" for outcome, count in self.counts().items()) or "no test selected"
-        )
+        if not self.results:
+            return "\n".join([*lines, "nothing tested: the filter matches no test and no requirement"])
+        summary = ", ".join(f"{count} {outcome}" for outcome, count in self.counts().items())
         verdict = "conforms" if self.ok else "does not conform"
         return "\n".join([*lines, "", f"{summary} in {self.seconds:.1f} s: {verdict}"])
 
