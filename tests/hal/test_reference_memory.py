@@ -130,6 +130,18 @@ def test_memory_released_in_stream_order_cannot_be_used_again(hal: Hal) -> None:
     assert hal.device.memory_info(0)[0] == free
 
 
+@pytest.mark.reference(LATENCY="fill:200000")
+def test_a_release_before_another_stream_is_done_is_told(hal: Hal) -> None:
+    stream, other = hal.stream.create(0, None), hal.stream.create(0, None)
+    pointer = hal.async_alloc.allocate_async(stream, SIZE)
+    hal.memory.fill_async(other, pointer, 1, SIZE)
+    hal.async_alloc.release_async(stream, pointer)
+    assert _status(hal, "stream.synchronize", stream) == "INVALID_STATE"
+    assert "transfers of other streams still used the memory" in hal.last_error().message
+    hal.stream.synchronize(other)
+    assert _status(hal, "memory.release", 0, pointer) == "OK"
+
+
 # ------------------------------------------------------------------------------------- memory-fault mode ----
 
 

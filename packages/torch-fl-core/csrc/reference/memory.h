@@ -2,7 +2,6 @@
 // by address.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "flagos/hal.h"
@@ -11,7 +10,7 @@ namespace flagos::reference {
 
 inline constexpr uint64_t kAlignment = 256;
 
-// Device memory, or null / −1 for what lies on the host.
+// Stands for a device where a side of a transfer lies on the host.
 inline constexpr int32_t kHost = -1;
 
 // One copy or fill as the caller asked for it.

@@ -116,7 +116,9 @@ class Executor {
   void execute(ReleaseWork& work) {
     sleepMicroseconds(task_->latency_us);
     const flagos_hal_status status = releaseFromDevice(stream_.device, work.pointer, true);
-    if (status != kOk) keep({status, WorkKind::Other});
+    if (status == kOk) return;
+    cancelRelease(work.pointer);  // it is the caller's again
+    keep({status, WorkKind::Other});
   }
 
   // Keeps the first failure until someone asks.

@@ -92,9 +92,12 @@ flagos_hal_status takeFailure(Stream& stream) {
     failure = stream.failure;
     stream.flags.fetch_and(~kStreamFailed, std::memory_order_acq_rel);
   }
-  const char* what = "a release";
-  if (failure.kind == WorkKind::Copy) what = "a copy";
-  if (failure.kind == WorkKind::Fill) what = "a fill";
+  FLAGOS_HAL_REQUIRE(
+      failure.kind != WorkKind::Other, INVALID_STATE,
+      "async_alloc.release_async that was queued earlier on stream %llu of device %d released nothing: "
+      "transfers of other streams still used the memory",
+      static_cast<unsigned long long>(stream.number), stream.device);
+  const char* what = failure.kind == WorkKind::Fill ? "a fill" : "a copy";
   return failVendor(failure.status, kCodeInjected + failure.status, "referenceErrorInjected",
                     "%s that was queued earlier on stream %llu of device %d failed", what,
                     static_cast<unsigned long long>(stream.number), stream.device);
