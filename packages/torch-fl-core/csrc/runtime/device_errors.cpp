@@ -62,8 +62,8 @@ void throwHalError(const DeviceEntry& device, flagos_hal_status status, const ch
     case FLAGOS_HAL_STATUS_DEVICE_LOST:
     case FLAGOS_HAL_STATUS_UNKNOWN: {
       const std::string first = rememberFailure(device.index, failure);
-      if (!first.empty() && first != failure) message += "\nThe first failure on this device was: " + first;
       if (status == FLAGOS_HAL_STATUS_DEVICE_LOST) {
+        if (!first.empty() && first != failure) message += "\nThe first failure on this device was: " + first;
         message +=
             "\nThe device cannot be used any more in this process. Save what is on other devices, then "
             "restart the process.";

@@ -2,7 +2,8 @@
 
 namespace flagos::detail {
 
-StreamTable* const stream_tables = new StreamTable[kMaxDevices];  // leaked: streams outlive static destructors
+StreamTable* const stream_tables =
+    new StreamTable[kMaxDevices];  // leaked: streams outlive static destructors
 
 StreamEntry& makeDefaultEntry(const DeviceEntry& device) {
   StreamTable& table = stream_tables[device.index];
@@ -19,7 +20,8 @@ StreamEntry& makeDefaultEntry(const DeviceEntry& device) {
 
 void badStreamId(const DeviceEntry& device, c10::StreamId id) {
   TORCH_CHECK(false, "flagos: ", describeDevice(device), " has no stream with id ", id,
-              ". Streams come from torch.Stream, torch.flagos.Stream and torch.flagos.ExternalStream; ids are not made up.");
+              ". Streams come from torch.Stream, torch.flagos.Stream and torch.flagos.ExternalStream; ids "
+              "are not made up.");
 }
 
 c10::StreamId addStream(const DeviceEntry& device, flagos_hal_stream* handle, int priority, bool external) {
@@ -32,7 +34,8 @@ c10::StreamId addStream(const DeviceEntry& device, flagos_hal_stream* handle, in
     if (table.chunks[place / kStreamsPerChunk].load()[place % kStreamsPerChunk].handle == handle) return id;
   }
   const auto place = static_cast<size_t>(size);
-  TORCH_CHECK(place < static_cast<size_t>(kStreamChunks) * kStreamsPerChunk, "flagos: ", describeDevice(device), " was given ", size,
+  TORCH_CHECK(place < static_cast<size_t>(kStreamChunks) * kStreamsPerChunk,
+              "flagos: ", describeDevice(device), " was given ", size,
               " streams, and core's table holds no more. Use each external stream more than once.");
   std::atomic<StreamEntry*>& chunk = table.chunks[place / kStreamsPerChunk];
   if (chunk.load(std::memory_order_relaxed) == nullptr) {
@@ -54,7 +57,8 @@ void destroyAllStreams() noexcept {
     const c10::StreamId size = table.size.load(std::memory_order_relaxed);
     for (c10::StreamId id = 1; id <= size; ++id) {
       const auto place = static_cast<size_t>(id - 1);
-      const StreamEntry& entry = table.chunks[place / kStreamsPerChunk].load(std::memory_order_relaxed)[place % kStreamsPerChunk];
+      const StreamEntry& entry =
+          table.chunks[place / kStreamsPerChunk].load(std::memory_order_relaxed)[place % kStreamsPerChunk];
       if (!entry.external) device_table[device].hal->stream.destroy(entry.handle);
     }
   }

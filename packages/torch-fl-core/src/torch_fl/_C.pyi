@@ -27,29 +27,36 @@ class devices:
     def activate() -> int:
         """Open and initialise the backends; the number of devices."""
     @staticmethod
-    def activated() -> bool: ...
+    def activated() -> bool:
+        """Whether devices are open."""
     @staticmethod
-    def device_count() -> int: ...
+    def device_count() -> int:
+        """Number of devices; opens backends that are not emulated. Never raises."""
     @staticmethod
     def current_device() -> int:
         """The calling thread's current device; 0 before activation, which this does not cause."""
     @staticmethod
-    def set_device(index: int) -> None: ...
+    def set_device(index: int) -> None:
+        """Make a device current on the calling thread; −1 leaves it."""
     @staticmethod
-    def exchange_device(index: int) -> int: ...
+    def exchange_device(index: int) -> int:
+        """Make a device current on the calling thread, −1 leaves it; the one before."""
     @staticmethod
-    def synchronize(index: int) -> None: ...
+    def synchronize(index: int = -1) -> None:
+        """Wait until all work queued on the device has finished; −1: the current one."""
     @staticmethod
-    def properties(index: int) -> dict[str, Any]:
+    def properties(index: int = -1) -> dict[str, Any]:
         """Fields of flagos_hal_device_properties; None for what the vendor does not tell; plus backend,
         local_index, driver_version, sdk_version, dtypes (list of torch.dtype, None if not told)."""
     @staticmethod
-    def can_access_peer(device: int, peer: int) -> bool: ...
+    def can_access_peer(device: int, peer: int) -> bool:
+        """Whether kernels of `device` can address memory of `peer`; False between backends."""
     @staticmethod
     def health(index: int = -1) -> str:
         """Empty while the device can be used, else why not. Waits for nothing."""
     @staticmethod
-    def in_bad_fork() -> bool: ...
+    def in_bad_fork() -> bool:
+        """Whether this process was forked from one that had opened the devices."""
     @staticmethod
     def throw_if_bad_fork() -> None:
         """Raise the sentence that names the cure if in_bad_fork()."""
@@ -57,18 +64,22 @@ class devices:
     def shutdown() -> None:
         """Wait for all devices and close the backends. Afterwards releases do nothing and uses raise."""
     @staticmethod
-    def is_shut_down() -> bool: ...
+    def is_shut_down() -> bool:
+        """Whether shutdown was called."""
 
 class streams:
     """What torch.Stream and torch.Event do not offer themselves (csrc/bindings/bind_stream.cpp). Streams are
     (stream_id, device_index)."""
 
     @staticmethod
-    def current_stream(device: int) -> tuple[int, int]: ...
+    def current_stream(device: int = -1) -> tuple[int, int]:
+        """The calling thread's current stream of a device; −1: of the current device."""
     @staticmethod
-    def default_stream(device: int) -> tuple[int, int]: ...
+    def default_stream(device: int = -1) -> tuple[int, int]:
+        """The default stream of a device."""
     @staticmethod
-    def set_current_stream(stream_id: int, device: int) -> None: ...
+    def set_current_stream(stream_id: int, device: int) -> None:
+        """Make a stream current on the calling thread; the current device stays."""
     @staticmethod
     def new_stream(device: int = -1, priority: int = 0) -> tuple[int, int]:
         """A stream from the pool of that priority; lower is more urgent."""
@@ -76,20 +87,24 @@ class streams:
     def hal_handle(stream_id: int, device: int) -> int:
         """The flagos_hal_stream behind a stream."""
     @staticmethod
-    def external_stream(native_handle: int, device: int) -> tuple[int, int]: ...
+    def external_stream(hal_stream: int, device: int = -1) -> tuple[int, int]:
+        """Take over a flagos_hal_stream made elsewhere, which stays alive; the same one gives the same id."""
     @staticmethod
-    def native_handle(stream_id: int, device: int) -> int: ...
+    def native_handle(stream_id: int, device: int) -> int:
+        """The vendor's own handle of a stream; 0 for a null one."""
     @staticmethod
-    def priority(stream_id: int, device: int) -> int: ...
+    def priority(stream_id: int, device: int) -> int:
+        """The priority that a stream was made with."""
     @staticmethod
-    def priority_range(device: int) -> tuple[int, int]:
+    def priority_range(device: int = -1) -> tuple[int, int]:
         """(least, greatest), as torch.cuda.Stream.priority_range."""
 
 class generators:
     """Random generators (csrc/bindings/bind_generator.cpp)."""
 
     @staticmethod
-    def default_generator(device: int) -> torch.Generator: ...
+    def default_generator(device: int = -1) -> torch.Generator:
+        """The default generator of a device; −1: of the current one."""
     @staticmethod
     def seed_all(seed: int) -> None:
         """Seed the default generators of all devices, also of those that do not exist yet. Activates
