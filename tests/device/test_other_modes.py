@@ -1,4 +1,4 @@
-"""The device level again where memory is out of the host's reach, and with a second backend in the process."""
+"""The device level where memory is out of the host's reach, and with a second backend in the process."""
 
 from __future__ import annotations
 

@@ -130,13 +130,8 @@ def _subject(name: str, dtype: torch.dtype = torch.float32) -> checks.Subject:
 
 @pytest.mark.parametrize("check", database.CHECKS)
 def test_cpu_passes_against_itself(check: str) -> None:
-    report = checks.run_check(
-        _subject(
-            "mul" if check != "errors" else "gather",
-            torch.complex64 if check == "conj_neg" else torch.float64,
-        ),
-        check,
-    )
+    dtype = torch.complex64 if check == "conj_neg" else torch.float64
+    report = checks.run_check(_subject("gather" if check == "errors" else "mul", dtype), check)
     assert report.status == "pass", report.message
     assert report.calls > 0
 

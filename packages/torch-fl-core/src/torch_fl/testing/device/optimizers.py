@@ -83,6 +83,9 @@ def test_lbfgs(device: torch.device) -> None:
     assert_same(results[1], results[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.xfail(
+    raises=NotImplementedError, reason="core has no sparse layouts on the device yet (issue 2)", strict=True
+)
 def test_sparse_gradients_of_an_embedding(device: torch.device) -> None:
     results = []
     for place in ("cpu", device):

@@ -54,7 +54,7 @@ VIEWS: dict[str, View] = {
 
 
 def _base() -> torch.Tensor:
-    return torch.arange(192.0).view(4, 6, 8)
+    return torch.arange(192.0).view(4, 6, 8).clone()
 
 
 @pytest.mark.parametrize("name", VIEWS)
