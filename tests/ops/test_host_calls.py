@@ -202,3 +202,22 @@ def test_allocations_of_the_host_stay_the_hosts() -> None:
     host.resize_(1 << 18)
     assert host.device.type == "cpu"
     assert torch.flagos.memory_allocated() == before
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script.*:DeprecationWarning"
+)  # torch's own, in forward-mode AD
+def test_tangents_that_stand_for_zeros_are_copied_as_zeros() -> None:
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        matrix = torch.ones(3, 0, 0, dtype=torch.float64, device=DEVICE)
+        dual = forward_ad.make_dual(matrix, torch.ones_like(matrix))
+        assert (
+            forward_ad.unpack_dual(torch.logdet(dual))
+            .tangent.cpu()
+            .equal(torch.zeros(3, dtype=torch.float64))
+        )
+    zeros = torch._efficientzerotensor((3,), device=DEVICE)
+    assert torch.ones(3, device=DEVICE).copy_(zeros).cpu().equal(torch.zeros(3))
+    assert (torch.ones(3, device=DEVICE) + zeros).cpu().equal(torch.ones(3))

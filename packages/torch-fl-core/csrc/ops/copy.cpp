@@ -89,6 +89,9 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
               " is not supported.");
   const at::Tensor expanded = source.sizes() == self.sizes() ? source : source.expand_as(self);
   if (self.numel() == 0) return self;
+  // Tensors that stand for zeros (forward-mode AD) have no memory to copy from or to.
+  TORCH_CHECK(!self._is_zerotensor(), "ZeroTensors are immutable; use materialize_zeros() or clone() first.");
+  if (source._is_zerotensor()) return self.zero_();
   const bool within = onDevice(self) && onDevice(expanded);
   if (within && self.device() == expanded.device()) {
     const DeviceEntry& entry = deviceEntry(self.device().index());

@@ -61,7 +61,8 @@ void HostCall::stage() {
     lent.borrowed = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                           c10::GetCPUAllocator(), span.storage->resizable());
     lent.lent_data = lent.borrowed->data();
-    if (bytes > 0 && span.read) {
+    // A tensor that stands for zeros has no memory.
+    if (bytes > 0 && span.read && span.storage->data() != nullptr) {
       const auto* base = static_cast<const char*>(span.storage->data());
       FLAGOS_CHECK(*entry_,
                    entry_->hal->memory.copy(entry_->local, lent.borrowed->_mutable_data_ptr_no_checks().get(),

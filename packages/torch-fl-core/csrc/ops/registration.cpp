@@ -19,9 +19,11 @@ namespace {
 
 // Composites that are routed as a whole nevertheless: on a device that PyTorch does not know by name they
 // fail or take another way. `convolution` looks for a backend by device type, `mode` for a name,
-// `conj_physical_` for a kernel in a table of PyTorch's own.
-constexpr std::array<std::string_view, 4> kRoutedComposites = {
-    "aten::convolution", "aten::convolution_backward", "aten::mode.values", "aten::conj_physical_"};
+// `conj_physical_` for a kernel in a table of PyTorch's own; `addr_` tells
+// its in-place case by the address of an argument.
+constexpr std::array<std::string_view, 5> kRoutedComposites = {
+    "aten::convolution", "aten::convolution_backward", "aten::mode.values", "aten::conj_physical_",
+    "aten::addr_"};
 
 // Operators with a CPU kernel that must not run as a whole on the host: their result is another's business.
 constexpr std::array<std::string_view, 6> kLeftAlone = {
