@@ -1,8 +1,9 @@
 """Runs the kit's tests that match a pattern on one library, in this one process, until the first that fails.
 
-Faster than pytest where hundreds of broken libraries are to be shown to the kit, one after the other. Arguments: library,
-patterns parted by blanks. Prints JSON lines: {"started": name}, then {"failed": name, "message": text} for the first failure, and at
-the end {"ran": number}. A test that takes the process down has been started and is not followed by anything.
+Faster than pytest where hundreds of broken libraries are to be shown to the kit, one after the other.
+Arguments: library, patterns parted by blanks. Prints JSON lines: {"started": name}, then {"failed": name,
+"message": text} for the first failure, and at the end {"ran": number}. A test that takes the process down has
+been started and is not followed by anything.
 """
 
 from __future__ import annotations

@@ -76,7 +76,8 @@ def torch_build() -> TorchBuild:
     if not OLDEST <= minor <= NEWEST and os.environ.get("TORCH_FL_ANY_TORCH") != "1":
         raise BuildError(
             f"torch-fl-core: these sources are made for torch {OLDEST[0]}.{OLDEST[1]} to "
-            f"{NEWEST[0]}.{NEWEST[1]}; this environment has {version}. Set TORCH_FL_ANY_TORCH=1 to try all the same."
+            f"{NEWEST[0]}.{NEWEST[1]}; this environment has {version}. "
+            "Set TORCH_FL_ANY_TORCH=1 to try all the same."
         )
     return TorchBuild(
         version=version,
