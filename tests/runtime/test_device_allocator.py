@@ -544,7 +544,7 @@ def test_empty_cache_knows_no_private_pools(evaluate: Evaluate) -> None:
 
 
 def test_lazy_copies_are_refused_not_shared(evaluate: Evaluate) -> None:
-    """c10's copy-on-write needs contexts that are addresses; a write through a host alias would reach both."""
+    """c10's copy-on-write needs contexts that are addresses; a write through an alias would reach both."""
     answer = evaluate(
         """
         tensor = torch.ones(4, device="flagos:0")
