@@ -110,7 +110,7 @@ def compare_attempts(ours: Attempt, theirs: Attempt, *, exact: bool, values: boo
         theirs.result,
         ours.call.everything(),
         theirs.call.everything(),
-        device=ours.device,
+        device=ours.device if ours.mirror.names_device else torch.device("cpu"),
         exact=exact,
         values=values,
     )

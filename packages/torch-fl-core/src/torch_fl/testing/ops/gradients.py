@@ -87,7 +87,7 @@ def _derivative(subject: Subject, *, second: bool, most: int) -> Pairs:
             return torch.autograd.grad(again, inputs, [like(grad) for grad in again], allow_unused=True)
 
         call = Call((sample.input, *sample.args), dict(sample.kwargs))
-        yield f"sample {index}", subject.compare(derive, call, strict=False)[2]
+        yield f"sample {index}", subject.compare(derive, call, strict=False, accumulated=second)[2]
 
 
 def backward(subject: Subject) -> Pairs:

@@ -66,6 +66,7 @@ class Mirror:
         self._originals: list[torch.UntypedStorage] = []  # kept alive: the keys above are their addresses
         self._dtypes: dict[int, torch.dtype] = {}
         self.generators: list[torch.Generator] = []
+        self.names_device = False  # whether anything in the arguments says where results belong
 
     def __call__(self, value: Any) -> Any:
         """Return the double of a nested structure; devices and generators in it are replaced as well."""
@@ -82,10 +83,15 @@ class Mirror:
 
     def _leaf(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return self._tensor(leaf) if leaf.device.type == "cpu" else leaf
+            if leaf.device.type != "cpu":
+                return leaf
+            self.names_device = True
+            return self._tensor(leaf)
         if isinstance(leaf, torch.device) and leaf.type == "cpu":
+            self.names_device = True
             return self.device
         if isinstance(leaf, str) and leaf == "cpu":
+            self.names_device = True
             return str(self.device)
         if isinstance(leaf, torch.Generator):
             double = torch.Generator(self.device)
