@@ -39,7 +39,9 @@ class CMakeBuild(build_ext):
 
     def run(self) -> None:
         """Configure, build, and copy the results and the headers to their places."""
-        build = Path(os.environ.get("TORCH_FL_BUILD_DIR", self.build_temp)).resolve()
+        # An editable install is built again and again: its objects must outlive the one command.
+        usual = HERE / "build" / "inplace" if self.inplace else self.build_temp
+        build = Path(os.environ.get("TORCH_FL_BUILD_DIR", usual)).resolve()
         output = HERE / "src" if self.inplace else build / "out"
         build.mkdir(parents=True, exist_ok=True)
         configure = [
