@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -221,3 +222,33 @@ def test_tangents_that_stand_for_zeros_are_copied_as_zeros() -> None:
     zeros = torch._efficientzerotensor((3,), device=DEVICE)
     assert torch.ones(3, device=DEVICE).copy_(zeros).cpu().equal(torch.zeros(3))
     assert (torch.ones(3, device=DEVICE) + zeros).cpu().equal(torch.ones(3))
+
+
+def test_foreach_lists_may_span_devices() -> None:
+    tensors = [torch.ones(2, device=f"{DEVICE}:{i % 2}") for i in range(4)]
+    torch._foreach_add_(tensors, 1.0)
+    sums = torch._foreach_add(tensors, tensors)
+    assert [t.device.index for t in sums] == [0, 1, 0, 1]
+    assert all(t.cpu().equal(torch.full((2,), 4.0)) for t in sums)
+    norms = torch._foreach_norm(tensors, 1.0)
+    assert [n.item() for n in norms] == [4.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda x: x.to_sparse(), "sparse"),
+        (
+            lambda x: torch.sparse_coo_tensor(
+                torch.zeros(1, 1, dtype=torch.long, device=DEVICE), x[:1], (3,)
+            ),
+            "sparse",
+        ),
+        (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), "quantized"),
+    ],
+)
+def test_layouts_that_the_device_does_not_hold_are_refused_in_words(
+    make: Callable[[Tensor], Tensor], kind: str
+) -> None:
+    with pytest.raises(NotImplementedError, match=f"flagos: .*{kind}.*CPU"):
+        make(torch.ones(3, device=DEVICE))

@@ -48,6 +48,13 @@ at::Tensor makeAlias(const at::Tensor& tensor, c10::Storage storage, int64_t off
 
 }  // namespace
 
+bool spanDevices(at::TensorList tensors) noexcept {
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    if (tensors[i].device() != tensors[0].device()) return true;
+  }
+  return false;
+}
+
 bool HostCall::deviceDiffers(const at::Tensor& tensor, Access access) const {
   // As everywhere in PyTorch, a 0-dim tensor of the host stands for a number; but it cannot hold a device's
   // result.

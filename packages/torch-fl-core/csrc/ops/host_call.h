@@ -44,11 +44,21 @@ struct HostCallTraits {
   // The kernel counts versions of what it writes itself (_foreach_*_): aliases share the caller's version
   // counters.
   bool counts_versions = false;
+  // A loop over lists (_foreach_*), whose tensors may lie on several devices.
+  bool list_loop = false;
   // The kernel reads and writes elements and neither makes views of its arguments nor resizes them
   // (elementwise kernels, not out=): aliases may share the caller's storage, which saves one allocation a
   // tensor.
   bool elementwise = false;
 };
+
+// Whether these tensors lie on more than one device. PyTorch's own loops over lists (_foreach_*) then go
+// tensor by tensor.
+bool spanDevices(at::TensorList tensors) noexcept;
+
+// The key under which an operator's composite kernel is found: no backend of PyTorch or ours has kernels for
+// PrivateUse3.
+inline c10::DispatchKeySet compositeKeys() { return c10::DispatchKeySet(c10::DispatchKey::PrivateUse3); }
 
 class HostCall {
  public:

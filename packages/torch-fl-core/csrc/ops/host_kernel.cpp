@@ -113,6 +113,14 @@ void lendArguments(const OpRecord& record, c10::IValue* arguments, Originals& or
   }
 }
 
+bool listsSpanDevices(const OpRecord& record, const c10::IValue* arguments) {
+  for (size_t i = 0; i < record.arguments.size(); ++i) {
+    if (record.arguments[i].kind != ArgumentKind::TensorList || arguments[i].isNone()) continue;
+    if (spanDevices(arguments[i].toTensorVector())) return true;
+  }
+  return false;
+}
+
 c10::IValue convertReturn(c10::IValue value, HostCall& call) {
   if (value.isTensor()) return call.result(std::move(value).toTensor());
   if (value.isTensorList()) {
@@ -128,6 +136,10 @@ c10::IValue convertReturn(c10::IValue value, HostCall& call) {
 void callHostBoxed(const OpRecord& record, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t base = stack->size() - record.arguments.size();
   c10::IValue* arguments = stack->data() + base;
+  if (C10_UNLIKELY(record.traits.list_loop && listsSpanDevices(record, arguments))) {
+    op.redispatchBoxed(compositeKeys(), stack);
+    return;
+  }
   Originals originals(countTensors(record, arguments));
   HostCall call(record.id, record.traits);
   seeArguments(record, arguments, originals, call);

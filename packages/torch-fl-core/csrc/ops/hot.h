@@ -169,6 +169,12 @@ struct Returned<std::tuple<Ts...>> {
   }
 };
 
+template <class T>
+bool listSpansDevices(const T& argument) {
+  if constexpr (std::is_same_v<T, at::TensorList>) return spanDevices(argument);
+  return false;
+}
+
 template <class Op, class Schema = typename Op::schema>
 struct Hot;
 
@@ -177,7 +183,14 @@ struct Hot<Op, R(Args...)> {
   static inline const OpRecord* record = nullptr;
   static inline HostCallTraits traits;
 
-  static R call(Args... args) { return run(std::index_sequence_for<Args...>{}, std::forward<Args>(args)...); }
+  static constexpr bool list_loop = std::string_view(Op::name).substr(0, 15) == "aten::_foreach_";
+
+  static R call(Args... args) {
+    if constexpr (list_loop) {
+      if (C10_UNLIKELY((listSpansDevices(args) || ...))) return Op::redispatch(compositeKeys(), args...);
+    }
+    return run(std::index_sequence_for<Args...>{}, std::forward<Args>(args)...);
+  }
 
   template <size_t... I>
   static R run(std::index_sequence<I...>, Args... args) {

@@ -69,7 +69,8 @@ std::unique_ptr<OpRecord> makeRecord(const c10::OperatorHandle& op) {
   record->returns = schema.returns().size();
   record->traits.host_tensors_allowed = std::find(kHostTensorsAllowed.begin(), kHostTensorsAllowed.end(),
                                                   schema.name()) != kHostTensorsAllowed.end();
-  record->traits.counts_versions = schema.is_mutable() && schema.name().rfind("aten::_foreach_", 0) == 0;
+  record->traits.list_loop = schema.name().rfind("aten::_foreach_", 0) == 0;
+  record->traits.counts_versions = record->traits.list_loop && schema.is_mutable();
   for (const c10::Argument& argument : schema.arguments()) {
     ArgumentRecord entry;
     entry.kind = kindOf(argument.type());
