@@ -26,7 +26,7 @@ void copyOnHost(const at::Tensor& destination, const at::Tensor& source) {
   static const c10::DispatchKeySet host_keys(c10::DispatchKey::CPU);
   HostCall call(copyId(), {.host_tensors_allowed = true});
   // A destination on the host is the caller's own tensor: the kernel writes it directly.
-  if (onDevice(destination)) call.see(destination, Access::WriteOut);
+  if (onDevice(destination)) call.see(destination, Access::Overwrite);
   call.see(source);
   call.begin();
   at::Tensor target = call.alias(destination);

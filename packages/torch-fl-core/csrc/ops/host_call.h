@@ -33,8 +33,8 @@ namespace flagos::ops {
 // How an operator uses a tensor argument.
 enum class Access : uint8_t {
   Read,
-  Write,     // read and written: in-place
-  WriteOut,  // an out= argument: its old contents are not read
+  Write,      // read and written: in-place
+  Overwrite,  // every element is written and none read: the destination of copy_
 };
 
 // What sets an operator apart from the common kind.

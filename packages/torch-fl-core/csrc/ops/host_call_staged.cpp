@@ -35,9 +35,9 @@ void HostCall::stage() {
     const c10::TensorImpl* impl = tensor->unsafeGetTensorImpl();
     c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
     const auto [low, high] = byteSpan(impl);
-    // Only an out= argument that fills its range leaves nothing of the old contents.
+    // Only a destination that fills its range leaves nothing of the old contents.
     const bool read =
-        access != Access::WriteOut || high - low != impl->numel() * static_cast<int64_t>(impl->itemsize());
+        access != Access::Overwrite || high - low != impl->numel() * static_cast<int64_t>(impl->itemsize());
     Span* span = nullptr;
     for (auto& known : spans) {
       if (known.storage == storage) span = &known;

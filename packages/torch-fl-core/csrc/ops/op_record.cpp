@@ -74,9 +74,9 @@ std::unique_ptr<OpRecord> makeRecord(const c10::OperatorHandle& op) {
   for (const c10::Argument& argument : schema.arguments()) {
     ArgumentRecord entry;
     entry.kind = kindOf(argument.type());
-    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
-      entry.access = argument.is_out() ? Access::WriteOut : Access::Write;
-    }
+    // An out= argument is read as well: a kernel may leave it, or a part of it, as it was (batch norm's saved
+    // statistics in evaluation).
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) entry.access = Access::Write;
     for (const auto& write : kUndeclaredWrites) {
       if (write.op == schema.name() && write.argument == argument.name()) entry.access = Access::Write;
     }
