@@ -60,6 +60,8 @@ class Bench:
         """Set by an isolated test that ends without shutdown."""
         self._releases: list[Callable[[], None]] = []
         self._kept: list[Any] = []
+        self._gates: list[Gate] = []
+        self._streams: list[int] = []
 
     # --- what there is ----------------------------------------------------------------------------------
 
@@ -99,6 +101,14 @@ class Bench:
 
     def close(self) -> None:
         """Give everything back. Failures here are ignored: the test has said what it had to say."""
+        for gate in self._gates:
+            gate.open()
+        # Memory must not be released while queued work uses it, and tests leave work behind.
+        for stream in self._streams:
+            self._try("stream.synchronize", stream)
+        count = self.hal.call("device.count")
+        for device in range(count.value if count.status == "OK" else 0):
+            self._try("device.synchronize", device)
         while self._releases:
             self._releases.pop()()
 
@@ -123,6 +133,7 @@ class Bench:
         handle = self.hal.stream.create(device, None)
         expect(handle is not None, "stream.create said OK and gave null")
         self.later(lambda: self._try("stream.destroy", handle))
+        self._streams.append(int(handle))
         return int(handle)
 
     def default_stream(self, device: int = 0) -> int:
@@ -160,8 +171,7 @@ class Bench:
             gate = shut_gate(self.hal, stream)
         else:
             skip("a stream cannot be held up: neither stream.host_callback nor quirks.make_busy is there")
-        self._kept.append(gate)
-        self.later(gate.open)
+        self._gates.append(gate)
         return gate
 
     def still_shut(self, gate: Gate, what: str) -> None:
