@@ -552,3 +552,17 @@ def test_lazy_copies_are_refused_not_shared(evaluate: Evaluate) -> None:
         """
     )
     assert answer == ["RuntimeError", [1.0] * 4]
+
+
+def test_the_mode_is_what_was_asked_for_last(evaluate: Evaluate) -> None:
+    answer = evaluate(
+        """
+        modes = [memory.mode()]
+        memory.release(memory.allocate(MIB, 0, 0))
+        memory.set_mode("caching")
+        memory.release(memory.allocate(MIB, 1, 0))  # the first use of another device
+        answer = [*modes, memory.mode(), stat("reserved_bytes", 0), stat("reserved_bytes", 1) > 0]
+        """,
+        FLAGOS_ALLOCATOR="direct",
+    )
+    assert answer == ["direct", "caching", 0, True]

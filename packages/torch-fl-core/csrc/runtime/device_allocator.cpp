@@ -19,7 +19,9 @@ namespace {
 std::array<std::atomic<DeviceArena*>, kMaxDevices> arenas{};
 std::mutex arenas_mutex;  // for making one
 std::atomic<bool> shut_down{false};
-std::atomic<AllocatorMode> mode{AllocatorMode::Caching};
+constexpr int kUnset = -1;
+std::atomic<int> mode{
+    kUnset};  // an AllocatorMode; until it is set or devices are open, FLAGOS_ALLOCATOR decides
 
 DeviceArena& makeArena(c10::DeviceIndex index) {
   const DeviceEntry& device = deviceEntry(index);
@@ -27,7 +29,6 @@ DeviceArena& makeArena(c10::DeviceIndex index) {
   auto& slot = arenas[static_cast<size_t>(index)];
   DeviceArena* arena = slot.load(std::memory_order_relaxed);
   if (arena == nullptr) {
-    if (setting("FLAGOS_ALLOCATOR") == "direct") setAllocatorMode(AllocatorMode::Direct);
     arena = new DeviceArena(device);
     slot.store(arena, std::memory_order_release);
   }
@@ -278,8 +279,19 @@ void rawRelease(void* pointer) {
   deleteBlock(block);
 }
 
-void setAllocatorMode(AllocatorMode value) noexcept { mode.store(value, std::memory_order_relaxed); }
-AllocatorMode allocatorMode() noexcept { return mode.load(std::memory_order_relaxed); }
+void setAllocatorMode(AllocatorMode value) noexcept {
+  mode.store(static_cast<int>(value), std::memory_order_relaxed);
+}
+
+AllocatorMode allocatorMode() noexcept {
+  const int now = mode.load(std::memory_order_relaxed);
+  if (C10_LIKELY(now != kUnset)) return static_cast<AllocatorMode>(now);
+  const AllocatorMode asked =
+      setting("FLAGOS_ALLOCATOR") == "direct" ? AllocatorMode::Direct : AllocatorMode::Caching;
+  int unset = kUnset;
+  if (activated()) mode.compare_exchange_strong(unset, static_cast<int>(asked));  // settings are final by now
+  return unset == kUnset ? asked : static_cast<AllocatorMode>(unset);
+}
 
 void addOutOfMemoryObserver(OutOfMemoryObserver observer) {
   Observers& known = observers();
