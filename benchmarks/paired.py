@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import statistics
+import time
 import timeit
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,9 +31,10 @@ def compare(
     seconds_per_round: float = 0.01,
     setup: str = "pass",
 ) -> Pair:
-    """Return how long `statement` takes with the names of `ours` against those of `theirs`.
+    """Return the processor time that `statement` takes with the names of `ours` against those of `theirs`.
 
-    Each round times both, the order turning; the garbage collector rests meanwhile.
+    The time of all threads of the process counts, what other processes do does not. Each round times both,
+    the order turning; the garbage collector rests meanwhile.
 
     Args:
         statement: Python; runs as the body of timeit's loop, so that calling it costs nothing.
@@ -41,7 +43,10 @@ def compare(
         seconds_per_round: of one side; the number of repetitions is chosen for it.
         setup: runs before each timing.
     """
-    timers = [timeit.Timer(statement, setup, globals=dict(names)) for names in (ours, theirs)]
+    timers = [
+        timeit.Timer(statement, setup, timer=time.process_time, globals=dict(names))
+        for names in (ours, theirs)
+    ]
     for timer in timers:
         timer.timeit(20)
     number = max(1, round(seconds_per_round / max(timers[1].timeit(50) / 50, 1e-9)))

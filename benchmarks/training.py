@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 
 import torch
 
@@ -27,15 +28,20 @@ def measure(*, quick: bool = False) -> list[Figure]:
     start = Gpt(shape)
     ours, theirs = (Run.on(torch.device(name), start, 2e-3) for name in ("flagos:0", "cpu"))
     steps, warm_up = (12, 4) if quick else (90, 10)
+    processor: dict[str, list[float]] = {"flagos": [], "cpu": []}
     for number in range(steps):
         batch = batches.next()
         for run in (ours, theirs) if number % 2 else (theirs, ours):
+            before = time.process_time()
             run.step(*batch)
+            processor[run.device.type].append(time.process_time() - before)
     mine, reference = ours.seconds[warm_up:], theirs.seconds[warm_up:]
     speeds = [b / a for a, b in zip(mine, reference, strict=True)]
     details: dict[str, float | str] = {
         "flagos ms": statistics.median(mine) * 1e3,
         "cpu ms": statistics.median(reference) * 1e3,
+        "cpu time flagos ms": statistics.median(processor["flagos"][warm_up:]) * 1e3,
+        "cpu time cpu ms": statistics.median(processor["cpu"][warm_up:]) * 1e3,
         "steps": f"{len(speeds)}",
         "threads": f"{torch.get_num_threads()}",
     }
