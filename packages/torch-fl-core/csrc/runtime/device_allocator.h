@@ -2,7 +2,8 @@
 //
 // The context of a DataPtr is the allocator's Block, not the address: a free then needs no look-up. Therefore
 // raw_deleter() is null (c10's raw_allocate asks for context == address); rawAllocate and rawRelease below
-// serve callers that hold bare addresses. c10's lazy copies (torch._lazy_clone) ask for the same and are refused.
+// serve callers that hold bare addresses. c10's lazy copies (torch._lazy_clone) ask for the same and are
+// refused.
 #pragma once
 
 #include <c10/core/Allocator.h>
