@@ -26,6 +26,8 @@ def empty_device() -> None:
     torch.flagos.empty_cache()
     if memory.stats(DEVICE)["allocated_bytes"]["all"]["current"]:
         pytest.skip(f"flagos:{DEVICE} holds tensors of earlier tests that failed")
+    torch.flagos.reset_accumulated_memory_stats(DEVICE)  # others may have, with tensors alive
+    torch.flagos.reset_peak_memory_stats(DEVICE)
 
 
 def segments() -> list[dict[str, Any]]:
