@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+import time
 
 import torch
 from torch.utils import backend_registration
@@ -49,7 +50,7 @@ def _claim(explicit: bool) -> None:
     owner = torch._C._get_privateuse1_backend_name()
     if owner not in ("privateuseone", DEVICE):
         raise BackendError(_taken(owner))
-    native = _native.load()
+    _native.load()
     _configure(explicit)
     # What can fail comes before the rename, which cannot be undone.
     module = _native.load_part(f"torch.{DEVICE}")
@@ -59,7 +60,24 @@ def _claim(explicit: bool) -> None:
         torch._register_device_module(DEVICE, module)  # type: ignore[no-untyped-call]
         backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     dlpack.install()
-    atexit.register(native.devices.shutdown)
+    atexit.register(_shut_down)
+
+
+_SETTLE_S = 0.03
+"""Longer than an idle worker of autograd needs to leave its last task, also on a busy machine."""
+
+
+def _shut_down() -> None:
+    """Give everything back at exit, after a moment.
+
+    A worker thread of autograd may still be leaving the last backward: Python would end it in the middle of
+    C++ when it asks for the GIL, and the process would abort (seen on Python 3.11, one run in five, where a
+    program ends right after backward).
+    """
+    native = _native.load()
+    if native.devices.activated():
+        time.sleep(_SETTLE_S)
+    native.devices.shutdown()
 
 
 def _configure(explicit: bool) -> None:
