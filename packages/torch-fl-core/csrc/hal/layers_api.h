@@ -2,7 +2,7 @@
  * callers without torch: the conformance kit and other tools that reach a HAL library through ctypes. Built
  * of the same sources that core uses.
  *
- *   api = flagos_layers_open("metax", "/…/libflagos_hal_metax.so", FLAGOS_LAYERS_VALIDATE, NULL);
+ *   api = flagos_layers_open("acme", "/…/libflagos_hal_acme.so", FLAGOS_LAYERS_VALIDATE, NULL);
  *   if (!api) puts(flagos_layers_error());
  *
  * The tables behave as those of a library: call system.init first. Optional groups that the library lacks are

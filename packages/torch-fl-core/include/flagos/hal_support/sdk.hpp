@@ -1,9 +1,9 @@
 // Opens a vendor's SDK at run time: where to look is data, and a failure tells every place that was tried.
 //
 //   inline flagos_hal_status openSdk(SdkLibrary* sdk) {
-//     return sdk->open({"MACA runtime", {"libmcruntime.so"},
-//                       {SdkLibrary::kLoaderPath, "$MACA_PATH/lib", "/opt/maca/lib", "/opt/maca-*/lib"},
-//                       "Install the MACA runtime or set MACA_PATH"});
+//     return sdk->open({"ACME runtime", {"libacmert.so"},
+//                       {SdkLibrary::kLoaderPath, "$ACME_PATH/lib", "/opt/acme/lib", "/opt/acme-*/lib"},
+//                       "Install the ACME runtime or set ACME_PATH"});
 //   }
 #pragma once
 
@@ -24,12 +24,13 @@ namespace flagos {
 namespace hal_support __attribute__((visibility("hidden"))) {
 
   struct SdkSearch {
-    const char* what;                 // "MACA runtime"
+    const char* what;                 // "ACME runtime"
     std::vector<const char*> names;   // file names, the preferred one first
     std::vector<const char*> places;  // in order: kLoaded, kLoaderPath, or a folder; it may have $VARIABLES
                                       // and * (the last match first)
     const char* advice;               // what a user should do when nothing is found; no full stop
-    // Says why an opened library is not the right one ("it is NVIDIA's"), or "" if it is; null: every one is.
+    // Says why an opened library is not the right one ("another vendor's"), or "" if it is; null: every one
+    // is.
     std::function<std::string(void* handle, const std::string& path)> refuse = nullptr;
   };
 
