@@ -43,6 +43,38 @@ def test_memory_in_use_on_another_stream_is_not_reused(evaluate: Evaluate) -> No
     assert answer == [True, False, ["active_pending_free"], MIB, True]
 
 
+def test_peak_of_active_memory_counts_what_waits_for_other_streams(evaluate: Evaluate) -> None:
+    answer = evaluate(
+        _IN_FLIGHT,
+        """
+        table = lambda: flagos.memory_stats("flagos:0")
+        read = lambda: [table()[f"{name}.all.{of}"] for name in ("active_bytes", "allocated_bytes")
+                        for of in ("current", "peak", "allocated", "freed")]
+        flagos.reset_peak_memory_stats("flagos:0"); flagos.reset_accumulated_memory_stats("flagos:0")
+        with side:
+            target.copy_(source, non_blocking=True)
+        target.record_stream(side)
+        del target
+        waiting = read()
+        fresh = torch.empty(MIB, dtype=torch.uint8, device="flagos:0")
+        both = read()
+        side.synchronize()
+        flagos.empty_cache()
+        settled = read()
+        flagos.reset_peak_memory_stats("flagos:0"); flagos.reset_accumulated_memory_stats("flagos:0")
+        del fresh
+        answer = [waiting, both, settled, read()]
+        """,
+        **_SLOW,
+    )
+    waiting, both, settled, after = answer
+    #                  active: current, peak, in, out;  allocated: the same
+    assert waiting == [MIB, MIB, 0, 0, 0, MIB, 0, MIB]
+    assert both == [2 * MIB, 2 * MIB, MIB, 0, MIB, MIB, MIB, MIB]
+    assert settled == [MIB, 2 * MIB, MIB, MIB, MIB, MIB, MIB, MIB]
+    assert after == [0, MIB, 0, MIB, 0, MIB, 0, MIB]
+
+
 def test_work_queued_after_record_stream_is_waited_for_too(evaluate: Evaluate) -> None:
     answer = evaluate(
         _IN_FLIGHT,

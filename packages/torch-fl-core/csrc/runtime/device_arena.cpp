@@ -18,7 +18,8 @@ constexpr uint32_t kHitsBetweenPolls = 64;  // hits that may pass before finishe
 DeviceArena::DeviceArena(const DeviceEntry& device) : device_(device) {}
 
 MemoryTotals DeviceArena::totals() const noexcept {
-  return {counters_.allocated_bytes.current(), counters_.reserved_bytes.current()};
+  return {counters_.of(ArenaCounters::AllocatedBytes).current(),
+          counters_.of(ArenaCounters::ReservedBytes).current()};
 }
 
 StreamPools& DeviceArena::poolsOf(c10::StreamId stream) {
@@ -44,8 +45,8 @@ void DeviceArena::addFree(Block* block, bool recent) {
   block->recent = recent;
   pool.recent_count += recent;
   if (block->isSplit()) {
-    counters_.inactive_split.increase(segment.large, 1);
-    counters_.inactive_split_bytes.increase(segment.large, block->size);
+    counters_.of(ArenaCounters::InactiveSplit).increase(segment.large, 1);
+    counters_.of(ArenaCounters::InactiveSplitBytes).increase(segment.large, block->size);
   }
 }
 
@@ -56,8 +57,8 @@ void DeviceArena::takeFree(Block* block) {
   pool.recent_count -= block->recent;
   block->recent = false;
   if (block->isSplit()) {
-    counters_.inactive_split.decrease(segment.large, 1);
-    counters_.inactive_split_bytes.decrease(segment.large, block->size);
+    counters_.of(ArenaCounters::InactiveSplit).decrease(segment.large, 1);
+    counters_.of(ArenaCounters::InactiveSplitBytes).decrease(segment.large, block->size);
   }
 }
 
@@ -82,11 +83,11 @@ Block* DeviceArena::hand(Block* block, size_t bytes, const ContextPtr& context) 
   block->allocated = true;
   block->requested = bytes;
   const bool large = segment.large;
-  counters_.allocation.increase(large, 1);
-  counters_.allocated_bytes.increase(large, block->size);
-  counters_.active.increase(large, 1);
-  counters_.active_bytes.increase(large, block->size);
-  counters_.requested_bytes.increase(large, bytes);
+  counters_.of(ArenaCounters::Allocation).increase(large, 1);
+  counters_.of(ArenaCounters::AllocatedBytes).increase(large, block->size);
+  counters_.active.follow(counters_.of(ArenaCounters::Allocation));
+  counters_.active_bytes.follow(counters_.of(ArenaCounters::AllocatedBytes));
+  counters_.of(ArenaCounters::RequestedBytes).increase(large, bytes);
   if (C10_UNLIKELY(isOversize(size))) counters_.oversize_allocations.increase(1);
   if (C10_UNLIKELY(context != nullptr)) block->more().context = context;
   note(MemoryAction::Alloc, reinterpret_cast<size_t>(block->address), block->size, segment.pools->stream,
@@ -174,9 +175,7 @@ void DeviceArena::joinAllRecent() {
 void DeviceArena::finishFree(Block* block) {
   Segment& segment = *block->segment;
   const bool large = segment.large;
-  counters_.active.decrease(large, 1);
-  counters_.active_bytes.decrease(large, block->size);
-  counters_.requested_bytes.decrease(large, block->requested);
+  counters_.of(ArenaCounters::RequestedBytes).decrease(large, block->requested);
   if (C10_UNLIKELY(isOversize(block->size))) counters_.oversize_allocations.decrease(1);
   note(MemoryAction::FreeCompleted, reinterpret_cast<size_t>(block->address), block->size,
        segment.pools->stream, nullptr);
@@ -184,6 +183,13 @@ void DeviceArena::finishFree(Block* block) {
   block->requested = 0;
   if (C10_UNLIKELY(segment.pools->of(large).recent_count >= kMaxRecent)) return join(block);
   addFree(block, /*recent=*/true);
+}
+
+// The last event that a freed block waited for has been reached.
+void DeviceArena::finishWaiting(Block* block) {
+  counters_.active.stopWaiting(block->segment->large, 1);
+  counters_.active_bytes.stopWaiting(block->segment->large, block->size);
+  finishFree(block);
 }
 
 void DeviceArena::release(Block* block, MemoryTotals& totals) noexcept {
@@ -194,8 +200,8 @@ void DeviceArena::release(Block* block, MemoryTotals& totals) noexcept {
     std::lock_guard<SpinLock> lock(mutex_);
     if (C10_UNLIKELY(closed_)) return;
     Segment& segment = *block->segment;
-    counters_.allocation.decrease(segment.large, 1);
-    counters_.allocated_bytes.decrease(segment.large, block->size);
+    counters_.of(ArenaCounters::Allocation).decrease(segment.large, 1);
+    counters_.of(ArenaCounters::AllocatedBytes).decrease(segment.large, block->size);
     block->allocated = false;
     note(MemoryAction::FreeRequested, reinterpret_cast<size_t>(block->address), block->size,
          segment.pools->stream, context);
@@ -203,6 +209,8 @@ void DeviceArena::release(Block* block, MemoryTotals& totals) noexcept {
     direct = segment.direct;
     if (C10_UNLIKELY(block->extra != nullptr)) uses = std::move(block->extra->uses);
     if (C10_LIKELY(uses.empty() && !direct)) return finishFree(block);
+    counters_.active.startWaiting(segment.large, 1);
+    counters_.active_bytes.startWaiting(segment.large, block->size);
     block->pending =
         static_cast<uint32_t>(uses.size()) + (direct ? 1 : 0);  // releaseDirect counts as one itself
   }
@@ -213,7 +221,7 @@ void DeviceArena::release(Block* block, MemoryTotals& totals) noexcept {
   std::lock_guard<SpinLock> lock(mutex_);
   for (PendingEvents::Token token : finished) {
     auto* done = static_cast<Block*>(token);
-    if (--done->pending == 0) finishFree(done);
+    if (--done->pending == 0) finishWaiting(done);
   }
 }
 
@@ -224,7 +232,7 @@ std::exception_ptr DeviceArena::collect(PendingEvents::Mode mode) {
     if (closed_) return result.error;
     for (PendingEvents::Token token : result.finished) {
       auto* block = static_cast<Block*>(token);
-      if (--block->pending == 0) finishFree(block);
+      if (--block->pending == 0) finishWaiting(block);
     }
   }
   return result.error;

@@ -11,6 +11,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Stream.h>
 
+#include <array>
 #include <atomic>
 #include <exception>
 #include <map>
@@ -38,15 +39,25 @@ struct MemoryTotals {
 };
 
 struct ArenaCounters {
-  Tally allocation;  // blocks
-  Tally allocated_bytes;
-  Tally active;  // blocks that are allocated, or freed but still in use on other streams
-  Tally active_bytes;
-  Tally requested_bytes;  // what active blocks were asked for
-  Tally inactive_split;   // free blocks that are not a whole segment
-  Tally inactive_split_bytes;
-  Tally segment;
-  Tally reserved_bytes;
+  enum Which : size_t {
+    Allocation,  // blocks
+    AllocatedBytes,
+    RequestedBytes,  // what active blocks were asked for
+    InactiveSplit,   // free blocks that are not a whole segment
+    InactiveSplitBytes,
+    Segments,
+    ReservedBytes,
+    Count_
+  };
+  Tally& of(Which which) noexcept { return tallies[which]; }
+  const Tally& of(Which which) const noexcept { return tallies[which]; }
+
+  std::array<Tally, Count_> tallies;
+  ActiveTally active;  // blocks that are allocated, or freed but still in use on other streams
+  ActiveTally active_bytes;
+  std::array<TallyOrigin, Count_> origins;
+  TallyOrigin active_origin;
+  TallyOrigin active_bytes_origin;
   c10::CachingAllocator::Stat oversize_allocations;
   c10::CachingAllocator::Stat oversize_segments;
   int64_t num_alloc_retries = 0;
@@ -111,6 +122,7 @@ class DeviceArena {
   Block* hand(Block* block, size_t bytes, const ContextPtr& context);
   void addUse(Block* block, c10::Stream stream);
   void finishFree(Block* block);
+  void finishWaiting(Block* block);
   void addFree(Block* block, bool recent);
   void takeFree(Block* block);
   void join(Block* block);

@@ -12,15 +12,6 @@ namespace {
 
 using c10::CachingDeviceAllocator::DeviceStats;
 
-template <typename Function>
-void eachTally(ArenaCounters& counters, Function function) {
-  for (Tally* tally : {&counters.allocation, &counters.segment, &counters.active, &counters.inactive_split,
-                       &counters.allocated_bytes, &counters.reserved_bytes, &counters.active_bytes,
-                       &counters.inactive_split_bytes, &counters.requested_bytes}) {
-    function(*tally);
-  }
-}
-
 const char* stateOf(const Block& block) {
   if (block.allocated) return "active_allocated";
   return block.pending != 0 ? "active_pending_free" : "inactive";
@@ -36,16 +27,19 @@ DeviceStats DeviceArena::stats() {
     joinAllRecent();  // what is told does not depend on how much of the joining is still to be done
     now = counters_;
   }
+  const auto told = [&now](ArenaCounters::Which which) { return now.of(which).stats(now.origins[which]); };
+  const Tally active = now.active.over(now.of(ArenaCounters::Allocation));
+  const Tally active_bytes = now.active_bytes.over(now.of(ArenaCounters::AllocatedBytes));
   DeviceStats out;
-  out.allocation = now.allocation.stats();
-  out.segment = now.segment.stats();
-  out.active = now.active.stats();
-  out.inactive_split = now.inactive_split.stats();
-  out.allocated_bytes = now.allocated_bytes.stats();
-  out.reserved_bytes = now.reserved_bytes.stats();
-  out.active_bytes = now.active_bytes.stats();
-  out.inactive_split_bytes = now.inactive_split_bytes.stats();
-  out.requested_bytes = now.requested_bytes.stats();
+  out.allocation = told(ArenaCounters::Allocation);
+  out.segment = told(ArenaCounters::Segments);
+  out.active = active.stats(now.active_origin);
+  out.inactive_split = told(ArenaCounters::InactiveSplit);
+  out.allocated_bytes = told(ArenaCounters::AllocatedBytes);
+  out.reserved_bytes = told(ArenaCounters::ReservedBytes);
+  out.active_bytes = active_bytes.stats(now.active_bytes_origin);
+  out.inactive_split_bytes = told(ArenaCounters::InactiveSplitBytes);
+  out.requested_bytes = told(ArenaCounters::RequestedBytes);
   out.oversize_allocations = now.oversize_allocations;
   out.oversize_segments = now.oversize_segments;
   out.num_alloc_retries = now.num_alloc_retries;
@@ -59,14 +53,19 @@ DeviceStats DeviceArena::stats() {
 
 void DeviceArena::resetPeakStats() {
   std::lock_guard<SpinLock> lock(mutex_);
-  eachTally(counters_, [](Tally& tally) { tally.resetPeak(); });
+  for (Tally& tally : counters_.tallies) tally.resetPeak();
+  counters_.active.resetPeak(counters_.of(ArenaCounters::Allocation));
+  counters_.active_bytes.resetPeak(counters_.of(ArenaCounters::AllocatedBytes));
   counters_.oversize_allocations.reset_peak();
   counters_.oversize_segments.reset_peak();
 }
 
 void DeviceArena::resetAccumulatedStats() {
   std::lock_guard<SpinLock> lock(mutex_);
-  eachTally(counters_, [](Tally& tally) { tally.resetAccumulated(); });
+  for (size_t i = 0; i < ArenaCounters::Count_; ++i) counters_.origins[i] = counters_.tallies[i].originNow();
+  counters_.active_origin = counters_.active.over(counters_.of(ArenaCounters::Allocation)).originNow();
+  counters_.active_bytes_origin =
+      counters_.active_bytes.over(counters_.of(ArenaCounters::AllocatedBytes)).originNow();
   counters_.oversize_allocations.reset_accumulated();
   counters_.oversize_segments.reset_accumulated();
   counters_.num_alloc_retries = 0;

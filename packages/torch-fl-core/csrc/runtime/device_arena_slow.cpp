@@ -51,7 +51,8 @@ DeviceArena::Grant DeviceArena::growBy(size_t segment_size, size_t bytes, c10::S
   {
     std::lock_guard<SpinLock> lock(mutex_);
     TORCH_CHECK(!closed_, "flagos: memory of flagos:", int(device_.index), " was asked for after shutdown.");
-    const size_t reserved = static_cast<size_t>(counters_.reserved_bytes.current()) + reserving_;
+    const size_t reserved =
+        static_cast<size_t>(counters_.of(ArenaCounters::ReservedBytes).current()) + reserving_;
     if (reserved > limit_ || segment_size > limit_ - reserved) return Grant::OverLimit;
     reserving_ += segment_size;
   }
@@ -83,8 +84,8 @@ DeviceArena::Grant DeviceArena::growBy(size_t segment_size, size_t bytes, c10::S
   segment->first = whole;
   const bool large = segment->large;
   segments_[reinterpret_cast<uintptr_t>(address)] = std::move(segment);
-  counters_.segment.increase(large, 1);
-  counters_.reserved_bytes.increase(large, segment_size);
+  counters_.of(ArenaCounters::Segments).increase(large, 1);
+  counters_.of(ArenaCounters::ReservedBytes).increase(large, segment_size);
   ++counters_.num_device_alloc;
   if (isOversize(segment_size)) counters_.oversize_segments.increase(1);
   note(MemoryAction::SegmentAlloc, reinterpret_cast<size_t>(address), segment_size, stream, context);
@@ -156,9 +157,9 @@ void DeviceArena::failAllocation(size_t bytes, const Ladder& ladder, const Conte
     ++counters_.num_ooms;
     joinAllRecent();
     note(MemoryAction::Oom, static_cast<size_t>(device_free), bytes, 0, context);
-    allocated = static_cast<size_t>(counters_.allocated_bytes.current());
-    reserved = static_cast<size_t>(counters_.reserved_bytes.current());
-    waiting = static_cast<size_t>(counters_.active_bytes.current()) - allocated;
+    allocated = static_cast<size_t>(counters_.of(ArenaCounters::AllocatedBytes).current());
+    reserved = static_cast<size_t>(counters_.of(ArenaCounters::ReservedBytes).current());
+    waiting = static_cast<size_t>(counters_.active_bytes.waiting());
     limit = limit_;
     fraction = fraction_;
     for (const auto& [address, segment] : segments_) {
@@ -244,8 +245,8 @@ bool DeviceArena::releaseSegment(Segment* segment, std::exception_ptr& error) {
     return false;
   }
   std::lock_guard<SpinLock> lock(mutex_);
-  counters_.segment.decrease(segment->large, 1);
-  counters_.reserved_bytes.decrease(segment->large, segment->size);
+  counters_.of(ArenaCounters::Segments).decrease(segment->large, 1);
+  counters_.of(ArenaCounters::ReservedBytes).decrease(segment->large, segment->size);
   ++counters_.num_device_free;
   if (isOversize(segment->size)) counters_.oversize_segments.decrease(1);
   note(MemoryAction::SegmentFree, key, segment->size, segment->pools->stream, nullptr);
@@ -305,7 +306,7 @@ void DeviceArena::releaseDirect(Block* block, const std::vector<c10::Stream>& us
     std::lock_guard<SpinLock> lock(mutex_);
     block->pending -= static_cast<uint32_t>(finished.size()) + 1;
     if (block->pending != 0) return;
-    finishFree(block);
+    finishWaiting(block);
     if (!settled) return;
     takeFree(block);
   }
@@ -328,7 +329,7 @@ void DeviceArena::shutDown() noexcept {
     std::lock_guard<SpinLock> lock(mutex_);
     for (PendingEvents::Token token : result.finished) {
       auto* block = static_cast<Block*>(token);
-      if (--block->pending == 0) finishFree(block);
+      if (--block->pending == 0) finishWaiting(block);
     }
   }
   releaseFreeSegments(error);

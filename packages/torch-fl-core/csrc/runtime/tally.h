@@ -1,68 +1,112 @@
-// One statistic of the device allocator: for small and large blocks apart and for both together, the present
-// value, its peak, and the totals in and out. What can be derived is not stored, since ten of these change
-// with every allocation.
+// Statistics of the device allocator: for small and large blocks apart and for both together, the present
+// value, its peak, and the totals in and out. Some change with every allocation, under a lock that threads
+// contend for, so that what can be derived is not stored and what is seldom read lies apart: it is cache
+// lines that travel between processors.
 #pragma once
 
 #include <c10/core/Allocator.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 namespace flagos {
 
+// Where the totals of a Tally started, at the last reset.
+struct TallyOrigin {
+  std::array<int64_t, 2> in{};
+  std::array<int64_t, 2> out{};
+};
+
 class Tally {
  public:
   void increase(bool large, size_t amount) noexcept {
-    Pool& pool = pools_[large];
-    const int64_t now = pool.current += static_cast<int64_t>(amount);
-    pool.total += static_cast<int64_t>(amount);
-    if (now > pool.peak) pool.peak = now;
-    const int64_t both = now + pools_[!large].current;
-    if (both > peak_) peak_ = both;
+    const int64_t now = current_[large] += static_cast<int64_t>(amount);
+    total_[large] += static_cast<int64_t>(amount);
+    if (now > peak_[large]) peak_[large] = now;
+    const int64_t both = now + current_[!large];
+    if (both > peak_both_) peak_both_ = both;
   }
-  void decrease(bool large, size_t amount) noexcept { pools_[large].current -= static_cast<int64_t>(amount); }
+  void decrease(bool large, size_t amount) noexcept { current_[large] -= static_cast<int64_t>(amount); }
 
-  int64_t current() const noexcept { return pools_[0].current + pools_[1].current; }
+  int64_t current() const noexcept { return current_[0] + current_[1]; }
 
   void resetPeak() noexcept {
-    for (Pool& pool : pools_) pool.peak = pool.current;
-    peak_ = current();
+    peak_ = current_;
+    peak_both_ = current();
   }
   // The totals start again from 0; the present values stay.
-  void resetAccumulated() noexcept {
-    for (Pool& pool : pools_) {
-      pool.first_in = pool.total;
-      pool.first_out = pool.total - pool.current;
+  TallyOrigin originNow() const noexcept {
+    TallyOrigin origin;
+    for (size_t i = 0; i < 2; ++i) {
+      origin.in[i] = total_[i];
+      origin.out[i] = total_[i] - current_[i];
     }
+    return origin;
   }
 
-  c10::CachingAllocator::StatArray stats() const noexcept {
+  c10::CachingAllocator::StatArray stats(const TallyOrigin& origin) const noexcept {
     c10::CachingAllocator::StatArray out;
     for (size_t i = 0; i < 2; ++i) {
-      const Pool& pool = pools_[i];
       auto& stat = out[i + 1];
-      stat.current = pool.current;
-      stat.peak = pool.peak;
-      stat.allocated = pool.total - pool.first_in;
-      stat.freed = pool.total - pool.current - pool.first_out;
+      stat.current = current_[i];
+      stat.peak = peak_[i];
+      stat.allocated = total_[i] - origin.in[i];
+      stat.freed = total_[i] - current_[i] - origin.out[i];
       out[0].current += stat.current;
       out[0].allocated += stat.allocated;
       out[0].freed += stat.freed;
     }
-    out[0].peak = peak_;
+    out[0].peak = peak_both_;
     return out;
   }
 
  private:
-  struct Pool {
-    int64_t current = 0;
-    int64_t total = 0;  // all that ever came in
-    int64_t peak = 0;
-    int64_t first_in = 0;  // `total`, and what had gone out, at the last reset
-    int64_t first_out = 0;
-  };
-  Pool pools_[2];  // small, large
-  int64_t peak_ = 0;
+  friend class ActiveTally;
+  std::array<int64_t, 2> current_{};  // small, large
+  std::array<int64_t, 2> total_{};    // all that ever came in
+  std::array<int64_t, 2> peak_{};
+  int64_t peak_both_ = 0;
+};
+
+// What is allocated, and what was freed but waits for work on other streams, together. While nothing waits,
+// which is the usual case, this equals what is allocated, so that only the time when something waits is kept.
+class ActiveTally {
+ public:
+  void startWaiting(bool large, size_t amount) noexcept { waiting_[large] += static_cast<int64_t>(amount); }
+  void stopWaiting(bool large, size_t amount) noexcept { waiting_[large] -= static_cast<int64_t>(amount); }
+
+  // To be called after `allocated` has grown.
+  void follow(const Tally& allocated) noexcept {
+    if ((waiting_[0] | waiting_[1]) == 0) return;
+    for (size_t i = 0; i < 2; ++i) peak_[i] = std::max(peak_[i], allocated.current_[i] + waiting_[i]);
+    peak_both_ = std::max(peak_both_, allocated.current() + waiting_[0] + waiting_[1]);
+  }
+
+  int64_t waiting() const noexcept { return waiting_[0] + waiting_[1]; }
+
+  // As a Tally of its own would have it.
+  Tally over(const Tally& allocated) const noexcept {
+    Tally active = allocated;
+    for (size_t i = 0; i < 2; ++i) {
+      active.current_[i] += waiting_[i];
+      active.peak_[i] = std::max(peak_[i], allocated.peak_[i]);
+    }
+    active.peak_both_ = std::max(peak_both_, allocated.peak_both_);
+    return active;
+  }
+
+  void resetPeak(const Tally& allocated) noexcept {
+    const Tally active = over(allocated);
+    peak_ = active.current_;
+    peak_both_ = active.current();
+  }
+
+ private:
+  std::array<int64_t, 2> waiting_{};
+  std::array<int64_t, 2> peak_{};
+  int64_t peak_both_ = 0;
 };
 
 }  // namespace flagos
