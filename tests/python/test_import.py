@@ -57,6 +57,48 @@ def test_first_tensor_makes_the_reference_backend_join(evaluate: Any) -> None:
     assert answer == [0, 2, "flagos:0", True]
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        "torch.ones(2, device='flagos')",
+        "torch.tril_indices(3, 3, device='flagos')",  # has no kernel by hand: the fallback comes first
+        "torch.ops.aten.tril_indices(3, 3, device=torch.device('flagos'))",  # not by lazy_init
+        "torch._efficientzerotensor(2, device='flagos')",
+        "torch.tensor([1.0]).to('flagos')",
+    ],
+)
+def test_operators_are_registered_when_a_device_is_first_used(first: str, evaluate: Any) -> None:
+    answer = evaluate(
+        f"""
+        import torch
+        {AUTOLOAD}
+        has = lambda: torch._C._dispatch_has_kernel_for_dispatch_key("aten::add.Tensor", "PrivateUse1")
+        before = has()
+        tensor = {first}
+        total = (tensor + tensor).cpu()
+        answer = [before, has(), str(tensor.device), torch.equal(total, tensor.cpu() * 2)]
+        """
+    )
+    assert answer == [False, True, "flagos:0", True]
+
+
+def test_first_uses_in_many_threads_register_operators_once(evaluate: Any) -> None:
+    answer = evaluate(
+        f"""
+        import concurrent.futures, threading, torch
+        {AUTOLOAD}
+        gate = threading.Barrier(8)
+        def use(i):
+            gate.wait()
+            return float((torch.full((64,), float(i), device="flagos") + i).mean())
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            sums = list(pool.map(use, range(8)))
+        answer = sums
+        """
+    )
+    assert answer == [2.0 * i for i in range(8)]
+
+
 @pytest.mark.parametrize("first", ["import torch, torch_fl", "import torch_fl, torch"])
 def test_import_torch_fl_makes_devices_count_in_either_order(first: str, evaluate: Any) -> None:
     answer = evaluate(

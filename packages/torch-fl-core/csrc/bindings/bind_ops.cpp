@@ -12,13 +12,17 @@ namespace flagos {
 
 void bindOps(py::module_& module) {
   auto submodule = module.def_submodule("ops", "Operators of the flagos device: registration and counters.");
-  // Registering is what loading the module is for: kernels must be there before the device gets its name.
-  static const ops::RegistrationCounts registered = ops::registerOperators();
+  ops::registerOperatorsOnActivation();
+  submodule.def(
+      "register", [] { ops::registerOperators(); },
+      "Register all kernels now, and not only when a device is first used.");
   submodule.def(
       "registered",
-      [] { return py::dict(py::arg("hot") = registered.hot, py::arg("boxed") = registered.boxed); },
-      "How many aten overloads got a kernel when the module was loaded: unboxed wrappers (hot) and by schema "
-      "(boxed).");
+      [] {
+        const ops::RegistrationCounts& counts = ops::registerOperators();
+        return py::dict(py::arg("hot") = counts.hot, py::arg("boxed") = counts.boxed);
+      },
+      "How many aten overloads have a kernel: unboxed wrappers (hot) and by schema (boxed).");
   submodule.def(
       "counters",
       [] {

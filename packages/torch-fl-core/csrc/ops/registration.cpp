@@ -12,6 +12,8 @@
 #include "csrc/ops/host_kernel.h"
 #include "csrc/ops/hot_lists.h"
 #include "csrc/ops/op_record.h"
+#include "csrc/ops/unsupported_layouts.h"
+#include "csrc/runtime/devices.h"
 
 namespace flagos::ops {
 
@@ -47,9 +49,7 @@ bool wantsKernel(const c10::OperatorHandle& op) {
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 
-}  // namespace
-
-RegistrationCounts registerOperators() {
+RegistrationCounts registerAllOperators() {
   // Never destroyed: taking kernels away at exit would race with threads that still run.
   static auto* library =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
@@ -64,7 +64,19 @@ RegistrationCounts registerOperators() {
                   torch::CppFunction::makeFromBoxedFunctor(std::make_unique<HostKernel>(opRecord(*op))));
     ++counts.boxed;
   }
+  registerRefusals();
   return counts;
+}
+
+}  // namespace
+
+const RegistrationCounts& registerOperators() {
+  static const RegistrationCounts counts = registerAllOperators();
+  return counts;
+}
+
+void registerOperatorsOnActivation() {
+  onActivation([] { registerOperators(); });
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {

@@ -3,6 +3,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include "csrc/ops/unsupported_layouts.h"
+
 namespace flagos::ops {
 
 namespace {
@@ -18,22 +20,20 @@ void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::
       " tensors, which the device does not hold yet. Use dense tensors, or run this part on the CPU.");
 }
 
+// Kept for the life of the process, as all registrations.
+template <c10::DispatchKey key>
+void refuseAll() {
+  static auto* library = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
+  library->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<key>>());
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<c10::DispatchKey::SparsePrivateUse1>>());
-}
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, library) {
-  library.fallback(
-      torch::CppFunction::makeFromBoxedFunction<&refuse<c10::DispatchKey::SparseCsrPrivateUse1>>());
-}
-TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, library) {
-  library.fallback(
-      torch::CppFunction::makeFromBoxedFunction<&refuse<c10::DispatchKey::QuantizedPrivateUse1>>());
-}
-TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, library) {
-  library.fallback(
-      torch::CppFunction::makeFromBoxedFunction<&refuse<c10::DispatchKey::NestedTensorPrivateUse1>>());
+void registerRefusals() {
+  refuseAll<c10::DispatchKey::SparsePrivateUse1>();
+  refuseAll<c10::DispatchKey::SparseCsrPrivateUse1>();
+  refuseAll<c10::DispatchKey::QuantizedPrivateUse1>();
+  refuseAll<c10::DispatchKey::NestedTensorPrivateUse1>();
 }
 
 }  // namespace flagos::ops

@@ -34,7 +34,7 @@ struct Runtime {
   int possible_count = -1;        // answer of possibleDeviceCount; −1 before it was asked
   std::atomic<bool> emulated_allowed{false};
   std::atomic<bool> shut_down{false};
-  std::atomic<void (*)()> on_activation{nullptr};
+  std::vector<void (*)()> on_activation;
   std::atomic<int> known_count{0};  // the table's size, kept over a fork and the shutdown
 };
 
@@ -194,7 +194,7 @@ void publish(Runtime& state) {
   }
   state.known_count.store(next, std::memory_order_relaxed);
   detail::device_table_size.store(next, std::memory_order_release);
-  if (auto* callback = state.on_activation.load()) callback();
+  for (auto* callback : state.on_activation) callback();
 }
 
 // Opens what may be opened and publishes the table if that gave a device. The number of devices. Lock held.
@@ -287,7 +287,11 @@ void setBackendRequests(std::vector<BackendRequest> requests) {
 
 void allowEmulated() noexcept { runtime().emulated_allowed.store(true); }
 
-void onActivation(void (*callback)()) noexcept { runtime().on_activation.store(callback); }
+void onActivation(void (*callback)()) {
+  Runtime& state = runtime();
+  std::lock_guard<std::mutex> lock(state.mutex);
+  state.on_activation.push_back(callback);
+}
 
 c10::DeviceIndex activate() {
   throwIfBadFork();

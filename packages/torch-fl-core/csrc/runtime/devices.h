@@ -70,9 +70,9 @@ FLAGOS_API void allowEmulated() noexcept;
 FLAGOS_API c10::DeviceIndex activate();
 FLAGOS_API bool activated() noexcept;
 
-// Has `callback` called once, when the devices are there. It runs under the lock of activation, with or
-// without the GIL.
-FLAGOS_API void onActivation(void (*callback)()) noexcept;
+// Has `callback` called once, when the devices are there, after those that were added before. It runs under
+// the lock of activation, with or without the GIL. To be added before the first use.
+FLAGOS_API void onActivation(void (*callback)());
 
 // Devices of backends that are not emulated (opens those); with allowEmulated(), or once activated, all of
 // them. Never throws: a backend that fails counts 0 and keeps its reason. In a bad fork: the parent's number.

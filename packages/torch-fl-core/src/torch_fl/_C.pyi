@@ -243,8 +243,11 @@ class ops:
     """Operators: registration and counters (csrc/bindings/bind_ops.cpp)."""
 
     @staticmethod
+    def register() -> None:
+        """Register all kernels now, and not only when a device is first used."""
+    @staticmethod
     def registered() -> dict[str, int]:
-        """How many kernels of operators were registered, by kind."""
+        """How many aten overloads have a kernel: unboxed wrappers (hot) and by schema (boxed)."""
     @staticmethod
     def counters() -> list[tuple[str, str, int, int]]:
         """(operator, source, calls, bytes copied between host and device for it) since the start or the

@@ -43,7 +43,9 @@ def claim(explicit: bool) -> None:
         elif explicit and _fault is not None:
             _configure(explicit)  # raises it, unless the program has set the variable right since
         if explicit:
-            _native.load().devices.allow_emulated()
+            native = _native.load()
+            native.ops.register()
+            native.devices.allow_emulated()
 
 
 def _claim(explicit: bool) -> None:
