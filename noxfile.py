@@ -110,12 +110,14 @@ def environment(
         core: also build and install torch-fl-core as it is now.
         asked: a torch instead of the session's own.
         place: a folder instead of the shared one (for environments that are thrown away).
+    Raises: NoTorchError, only where `place` is given; else a torch that is not to be had ends the session.
     """
     started = time.monotonic()
     from_arguments, allow_cuda, rest = parse(session.posargs)
     asked = asked or from_arguments
     name = "torch-fl" if asked is None else "torch-fl-" + hashlib.sha256(asked.encode()).hexdigest()[:8]
-    place = place or ROOT / ".nox" / f"{name}-{PYTHON_TAG}"
+    shared = ROOT / ".nox" / f"{name}-{PYTHON_TAG}"
+    place = place or shared
     python = place / "bin" / "python"
     stamp = place / "torch_fl.json"
     wanted = {
@@ -127,7 +129,12 @@ def environment(
     if not python.exists() or any(state.get(key) != value for key, value in wanted.items()):
         stamp.unlink(missing_ok=True)
         session.run(sys.executable, "-m", "virtualenv", "--quiet", "--clear", str(place), external=True)
-        version = get_torch(session, python, asked, allow_cuda)
+        try:
+            version = get_torch(session, python, asked, allow_cuda)
+        except torch_choice.NoTorchError as error:
+            if place is not shared:
+                raise
+            session.error(str(error))
         pip = [str(python), "-m", "pip", "install", "--quiet", "-r", "requirements-dev.txt"]
         session.run(*pip, f"torch=={version}", external=True)
         state = {**wanted, "torch": version, "core": None}
@@ -146,11 +153,10 @@ def environment(
 def get_torch(session: nox.Session, python: Path, asked: str | None, allow_cuda: bool) -> str:
     """Install torch into the environment of `python` and return its version. The one place where torch is
     fetched.
+
+    Raises: NoTorchError.
     """
-    try:
-        choice = torch_choice.choose(asked, torch_choice.pip_report(python), allow_cuda=allow_cuda)
-    except torch_choice.NoTorchError as error:
-        session.error(str(error))
+    choice = torch_choice.choose(asked, torch_choice.pip_report(python), allow_cuda=allow_cuda)
     session.log(f"torch {choice.version}: {choice.reason}")
     session.run(str(python), "-m", "pip", "install", "--quiet", *choice.arguments, external=True)
     return choice.version
@@ -412,12 +418,14 @@ def minors(session: nox.Session) -> None:
             outcome[minor] = f"passed (torch {env.torch})"
         except CommandFailed:
             outcome[minor] = "FAILED"
+        except torch_choice.NoTorchError as error:
+            outcome[minor] = f"FAILED: {error}"
         finally:
             if "--keep" not in arguments:
                 shutil.rmtree(place, ignore_errors=True)
     for minor, result in outcome.items():
         session.log(f"torch {minor}: {result}")
-    if "FAILED" in outcome.values():
+    if any(result.startswith("FAILED") for result in outcome.values()):
         session.error("not all minors passed")
 
 

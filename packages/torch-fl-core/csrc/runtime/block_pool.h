@@ -12,6 +12,7 @@
 #include <c10/core/Stream.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -71,8 +72,8 @@ struct Block {
   Segment* segment = nullptr;
   char* address = nullptr;
   size_t size = 0;
-  size_t requested = 0;
-  Block* previous = nullptr;  // neighbours by address in the segment
+  std::atomic<size_t> requested{0};  // written under the arena's lock or that of a shelf
+  Block* previous = nullptr;         // neighbours by address in the segment
   Block* next = nullptr;
   Block* free_previous = nullptr;  // links of the free list, or of the list of unused Block objects
   Block* free_next = nullptr;

@@ -17,8 +17,8 @@ constexpr uint32_t kHitsBetweenPolls = 64;  // hits that may pass before finishe
 
 DeviceArena::DeviceArena(const DeviceEntry& device) : device_(device) {}
 
-MemoryTotals DeviceArena::totals() const noexcept {
-  return {counters_.of(ArenaCounters::AllocatedBytes).current(),
+MemoryTotals DeviceArena::totals(const ShelfCounts& elsewhere) const noexcept {
+  return {counters_.of(ArenaCounters::AllocatedBytes).current() + elsewhere.bytes,
           counters_.of(ArenaCounters::ReservedBytes).current()};
 }
 
@@ -64,7 +64,8 @@ void DeviceArena::takeFree(Block* block) {
 
 // Takes `bytes` out of `block`, which is in no free list, and counts it as allocated. What remains goes back
 // as a block of its own.
-Block* DeviceArena::hand(Block* block, size_t bytes, const ContextPtr& context) {
+Block* DeviceArena::hand(Block* block, size_t bytes, const ContextPtr& context,
+                         const ShelfCounts& elsewhere) {
   const size_t size = blockSizeFor(bytes);
   Segment& segment = *block->segment;
   if (!segment.direct && worthSplitting(*block, size)) {
@@ -83,11 +84,11 @@ Block* DeviceArena::hand(Block* block, size_t bytes, const ContextPtr& context) 
   block->allocated = true;
   block->requested = bytes;
   const bool large = segment.large;
-  counters_.of(ArenaCounters::Allocation).increase(large, 1);
-  counters_.of(ArenaCounters::AllocatedBytes).increase(large, block->size);
-  counters_.active.follow(counters_.of(ArenaCounters::Allocation));
-  counters_.active_bytes.follow(counters_.of(ArenaCounters::AllocatedBytes));
-  counters_.of(ArenaCounters::RequestedBytes).increase(large, bytes);
+  counters_.of(ArenaCounters::Allocation).increase(large, 1, elsewhere.blocks);
+  counters_.of(ArenaCounters::AllocatedBytes).increase(large, block->size, elsewhere.bytes);
+  counters_.of(ArenaCounters::RequestedBytes).increase(large, bytes, elsewhere.requested);
+  counters_.active.follow(counters_.of(ArenaCounters::Allocation), elsewhere.blocks);
+  counters_.active_bytes.follow(counters_.of(ArenaCounters::AllocatedBytes), elsewhere.bytes);
   if (C10_UNLIKELY(isOversize(size))) counters_.oversize_allocations.increase(1);
   if (C10_UNLIKELY(context != nullptr)) block->more().context = context;
   note(MemoryAction::Alloc, reinterpret_cast<size_t>(block->address), block->size, segment.pools->stream,
@@ -108,15 +109,18 @@ Block* DeviceArena::takeCached(size_t bytes, c10::StreamId stream, MemoryTotals&
     if (block == nullptr) return nullptr;
   }
   takeFree(block);
-  hand(block, bytes, context);
-  totals = this->totals();
+  const ShelfCounts elsewhere = foldShelf();
+  hand(block, bytes, context, elsewhere);
+  totals = this->totals(elsewhere);
   return block;
 }
 
 Block* DeviceArena::allocate(size_t bytes, c10::StreamId stream, MemoryTotals& totals) {
   ContextPtr context = MemoryHistory::gather(ContextLevel::State);
   if (C10_LIKELY(bytes <= kMaxRequest && allocatorMode() == AllocatorMode::Caching)) {
-    if (Block* block = takeCached(bytes, stream, totals, context)) {
+    Block* block = takeShelved(bytes, stream);
+    if (block == nullptr) block = takeCached(bytes, stream, totals, context);
+    if (C10_LIKELY(block != nullptr)) {
       // A hit asks the HAL nothing, but what waits for other streams must not wait for the next miss alone.
       if (C10_UNLIKELY(pending_.size() != 0) &&
           hits_.fetch_add(1, std::memory_order_relaxed) % kHitsBetweenPolls == kHitsBetweenPolls - 1) {
@@ -187,12 +191,14 @@ void DeviceArena::finishFree(Block* block) {
 
 // The last event that a freed block waited for has been reached.
 void DeviceArena::finishWaiting(Block* block) {
+  foldShelf();
   counters_.active.stopWaiting(block->segment->large, 1);
   counters_.active_bytes.stopWaiting(block->segment->large, block->size);
   finishFree(block);
 }
 
 void DeviceArena::release(Block* block, MemoryTotals& totals) noexcept {
+  if (C10_LIKELY(shelve(block))) return;
   ContextPtr context = MemoryHistory::gather(ContextLevel::All);
   std::vector<c10::Stream> uses;
   bool direct;
@@ -200,12 +206,13 @@ void DeviceArena::release(Block* block, MemoryTotals& totals) noexcept {
     std::lock_guard<SpinLock> lock(mutex_);
     if (C10_UNLIKELY(closed_)) return;
     Segment& segment = *block->segment;
+    const ShelfCounts elsewhere = foldShelf();
     counters_.of(ArenaCounters::Allocation).decrease(segment.large, 1);
     counters_.of(ArenaCounters::AllocatedBytes).decrease(segment.large, block->size);
     block->allocated = false;
     note(MemoryAction::FreeRequested, reinterpret_cast<size_t>(block->address), block->size,
          segment.pools->stream, context);
-    totals = this->totals();
+    totals = this->totals(elsewhere);
     direct = segment.direct;
     if (C10_UNLIKELY(block->extra != nullptr)) uses = std::move(block->extra->uses);
     if (C10_LIKELY(uses.empty() && !direct)) return finishFree(block);
@@ -266,6 +273,7 @@ bool DeviceArena::contains(const void* pointer) {
 }
 
 Block* DeviceArena::blockAt(const void* pointer) {
+  clearShelves();
   std::lock_guard<SpinLock> lock(mutex_);
   Segment* segment = segmentOf(pointer);
   Block* block = segment == nullptr ? nullptr : segment->first;

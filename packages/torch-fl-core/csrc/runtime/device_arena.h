@@ -1,11 +1,14 @@
 // The memory of one device: its segments, the free blocks of each stream, statistics and history.
 //
 // Locks, in the order in which a thread may take them:
-//   slow_mutex_         one thread at a time runs the out-of-memory ladder or empties the cache; held across
-//   HAL calls. PendingEvents' own  (collecting_, mutex_) mutex_              all bookkeeping; never held
-//   across a HAL call, so that a free never waits for a driver.
-// A free takes mutex_ only. Memory that the HAL is asked for or given back meanwhile is accounted for by
-// `reserving_` and by taking its block out of the free lists first.
+//   slow_mutex_    one thread at a time runs the out-of-memory ladder or empties the cache; held across HAL
+//                  calls.
+//   PendingEvents' own (collecting_, mutex_).
+//   mutex_         all bookkeeping; never held across a HAL call, so that a free never waits for a driver.
+//   Shelf's own    a thread's few small free blocks (shelf.h).
+// Most frees and allocations of small blocks take the shelf's lock only, other frees mutex_. Memory that the
+// HAL is asked for or given back meanwhile is accounted for by `reserving_` and by taking its block out of
+// the free lists first.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -27,6 +30,7 @@
 #include "csrc/runtime/devices.h"
 #include "csrc/runtime/memory_history.h"
 #include "csrc/runtime/pending_events.h"
+#include "csrc/runtime/shelf.h"
 #include "csrc/runtime/spin_lock.h"
 #include "csrc/runtime/tally.h"
 
@@ -67,7 +71,7 @@ struct ArenaCounters {
   int64_t num_device_free = 0;
 };
 
-class DeviceArena {
+class DeviceArena final : private ShelfOwner {
  public:
   explicit DeviceArena(const DeviceEntry& device);
 
@@ -101,6 +105,8 @@ class DeviceArena {
   const DeviceEntry& device() const noexcept { return device_; }
 
  private:
+  void retire(Shelf* shelf) noexcept override;
+
   enum class Grant { Given, NoMemory, OverLimit };
   struct Ladder;
 
@@ -117,9 +123,18 @@ class DeviceArena {
   bool releaseSegment(Segment* segment, std::exception_ptr& error);
   void releaseDirect(Block* block, const std::vector<c10::Stream>& uses) noexcept;
 
+  Block* takeShelved(size_t bytes, c10::StreamId stream) noexcept;
+  bool shelve(Block* block) noexcept;
+  Shelf* makeShelf() noexcept;
+  void clearShelves(bool close = false) noexcept;
+
   // With mutex_ held.
+  ShelfCounts foldShelf() noexcept;
+  void fold(const ShelfChange& change, const ShelfCounts& elsewhere) noexcept;
+  ShelfCounts elsewhere(const Shelf* but) const noexcept;
+  void returnShelved(Block* blocks) noexcept;
   StreamPools& poolsOf(c10::StreamId stream);
-  Block* hand(Block* block, size_t bytes, const ContextPtr& context);
+  Block* hand(Block* block, size_t bytes, const ContextPtr& context, const ShelfCounts& elsewhere);
   void addUse(Block* block, c10::Stream stream);
   void finishFree(Block* block);
   void finishWaiting(Block* block);
@@ -131,7 +146,7 @@ class DeviceArena {
   void absorb(Block* block, Block* neighbour);
   void note(MemoryAction action, size_t address, size_t size, c10::StreamId stream,
             const ContextPtr& context);
-  MemoryTotals totals() const noexcept;
+  MemoryTotals totals(const ShelfCounts& elsewhere) const noexcept;
   Segment* segmentOf(const void* pointer) const;
 
   const DeviceEntry& device_;
@@ -143,6 +158,7 @@ class DeviceArena {
   std::unordered_map<c10::StreamId, std::unique_ptr<StreamPools>> other_pools_;
   std::map<uintptr_t, std::unique_ptr<Segment>> segments_;
   BlockObjects objects_;
+  std::vector<Shelf*> shelves_;  // of all threads that have one; owned
   ArenaCounters counters_;
   TraceRing trace_;
   size_t reserving_ = 0;       // bytes that are being asked of the HAL now

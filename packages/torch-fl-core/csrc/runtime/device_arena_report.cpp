@@ -22,6 +22,7 @@ const char* stateOf(const Block& block) {
 // By name, so that the fields which torch minors add or move do not matter.
 DeviceStats DeviceArena::stats() {
   ArenaCounters now;
+  clearShelves();
   {
     std::lock_guard<SpinLock> lock(mutex_);
     joinAllRecent();  // what is told does not depend on how much of the joining is still to be done
@@ -52,6 +53,7 @@ DeviceStats DeviceArena::stats() {
 }
 
 void DeviceArena::resetPeakStats() {
+  clearShelves();
   std::lock_guard<SpinLock> lock(mutex_);
   for (Tally& tally : counters_.tallies) tally.resetPeak();
   counters_.active.resetPeak(counters_.of(ArenaCounters::Allocation));
@@ -61,6 +63,7 @@ void DeviceArena::resetPeakStats() {
 }
 
 void DeviceArena::resetAccumulatedStats() {
+  clearShelves();
   std::lock_guard<SpinLock> lock(mutex_);
   for (size_t i = 0; i < ArenaCounters::Count_; ++i) counters_.origins[i] = counters_.tallies[i].originNow();
   counters_.active_origin = counters_.active.over(counters_.of(ArenaCounters::Allocation)).originNow();
@@ -114,6 +117,7 @@ void DeviceArena::clearTrace() {
 }
 
 void DeviceArena::snapshot(std::vector<SegmentSnapshot>& out) {
+  clearShelves();
   std::lock_guard<SpinLock> lock(mutex_);
   joinAllRecent();
   for (const auto& [address, segment] : segments_) {

@@ -89,8 +89,9 @@ DeviceArena::Grant DeviceArena::growBy(size_t segment_size, size_t bytes, c10::S
   ++counters_.num_device_alloc;
   if (isOversize(segment_size)) counters_.oversize_segments.increase(1);
   note(MemoryAction::SegmentAlloc, reinterpret_cast<size_t>(address), segment_size, stream, context);
-  block = hand(whole, bytes, context);
-  totals = this->totals();
+  const ShelfCounts elsewhere = foldShelf();
+  block = hand(whole, bytes, context, elsewhere);
+  totals = this->totals(elsewhere);
   return Grant::Given;
 }
 
@@ -98,8 +99,10 @@ Block* DeviceArena::allocateSlowly(size_t bytes, c10::StreamId stream, MemoryTot
                                    ContextPtr context) {
   if (bytes > kMaxRequest) failAllocation(bytes, Ladder{}, context);
   const bool direct = allocatorMode() == AllocatorMode::Direct;
-  if (!direct && pending_.size() != 0) {
-    collect(PendingEvents::Mode::Poll);
+  if (!direct) {
+    // What threads keep for themselves, and what other streams have finished with, before more is asked for.
+    clearShelves();
+    if (pending_.size() != 0) collect(PendingEvents::Mode::Poll);
     if (Block* block = takeCached(bytes, stream, totals, context)) return block;
   }
   const size_t size = blockSizeFor(bytes);
@@ -131,6 +134,7 @@ Block* DeviceArena::climbLadder(size_t bytes, c10::StreamId stream, MemoryTotals
       if (std::exception_ptr error = collect(mode)) ladder.trouble = error;
     }
     if (direct) continue;
+    clearShelves();
     if (Block* block = takeCached(bytes, stream, totals, context)) return block;
   }
   // 3. Give the cache back to the device and ask again, at last for no more than needed.
@@ -152,6 +156,7 @@ void DeviceArena::failAllocation(size_t bytes, const Ladder& ladder, const Conte
       device_.hal->device.memory_info(device_.local, &device_free, &device_total) == FLAGOS_HAL_STATUS_OK;
   size_t allocated, reserved, waiting, limit, largest = 0;
   double fraction;
+  clearShelves();
   {
     std::lock_guard<SpinLock> lock(mutex_);
     ++counters_.num_ooms;
@@ -257,6 +262,7 @@ bool DeviceArena::releaseSegment(Segment* segment, std::exception_ptr& error) {
 size_t DeviceArena::releaseFreeSegments(std::exception_ptr& error) {
   // Taken out of the free lists first, so that no other thread hands them out meanwhile.
   std::vector<Segment*> victims;
+  clearShelves();
   {
     std::lock_guard<SpinLock> lock(mutex_);
     joinAllRecent();
@@ -333,6 +339,7 @@ void DeviceArena::shutDown() noexcept {
     }
   }
   releaseFreeSegments(error);
+  clearShelves(/*close=*/true);
   {
     std::lock_guard<SpinLock> lock(mutex_);
     closed_ = true;

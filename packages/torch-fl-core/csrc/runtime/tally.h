@@ -21,14 +21,21 @@ struct TallyOrigin {
 
 class Tally {
  public:
-  void increase(bool large, size_t amount) noexcept {
-    const int64_t now = current_[large] += static_cast<int64_t>(amount);
+  // elsewhere: what counters of small blocks that are kept apart would add now.
+  void increase(bool large, size_t amount, int64_t elsewhere = 0) noexcept {
+    current_[large] += static_cast<int64_t>(amount);
     total_[large] += static_cast<int64_t>(amount);
-    if (now > peak_[large]) peak_[large] = now;
-    const int64_t both = now + current_[!large];
-    if (both > peak_both_) peak_both_ = both;
+    raisePeak(large, elsewhere);
   }
   void decrease(bool large, size_t amount) noexcept { current_[large] -= static_cast<int64_t>(amount); }
+
+  // Takes over counters of small blocks that were kept apart: their change, its highest value, and what came
+  // in.
+  void fold(int64_t change, int64_t highest, int64_t in, int64_t elsewhere) noexcept {
+    raisePeak(/*large=*/false, highest + elsewhere);
+    current_[0] += change;
+    total_[0] += in;
+  }
 
   int64_t current() const noexcept { return current_[0] + current_[1]; }
 
@@ -64,6 +71,14 @@ class Tally {
 
  private:
   friend class ActiveTally;
+
+  void raisePeak(bool large, int64_t elsewhere) noexcept {
+    const int64_t now = current_[large] + (large ? 0 : elsewhere);
+    if (now > peak_[large]) peak_[large] = now;
+    const int64_t both = current() + elsewhere;
+    if (both > peak_both_) peak_both_ = both;
+  }
+
   std::array<int64_t, 2> current_{};  // small, large
   std::array<int64_t, 2> total_{};    // all that ever came in
   std::array<int64_t, 2> peak_{};
@@ -77,11 +92,12 @@ class ActiveTally {
   void startWaiting(bool large, size_t amount) noexcept { waiting_[large] += static_cast<int64_t>(amount); }
   void stopWaiting(bool large, size_t amount) noexcept { waiting_[large] -= static_cast<int64_t>(amount); }
 
-  // To be called after `allocated` has grown.
-  void follow(const Tally& allocated) noexcept {
+  // To be called when `allocated` may have reached a peak.
+  void follow(const Tally& allocated, int64_t elsewhere) noexcept {
     if ((waiting_[0] | waiting_[1]) == 0) return;
-    for (size_t i = 0; i < 2; ++i) peak_[i] = std::max(peak_[i], allocated.current_[i] + waiting_[i]);
-    peak_both_ = std::max(peak_both_, allocated.current() + waiting_[0] + waiting_[1]);
+    peak_[0] = std::max(peak_[0], allocated.current_[0] + elsewhere + waiting_[0]);
+    peak_[1] = std::max(peak_[1], allocated.current_[1] + waiting_[1]);
+    peak_both_ = std::max(peak_both_, allocated.current() + elsewhere + waiting_[0] + waiting_[1]);
   }
 
   int64_t waiting() const noexcept { return waiting_[0] + waiting_[1]; }

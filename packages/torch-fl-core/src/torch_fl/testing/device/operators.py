@@ -243,7 +243,7 @@ def test_operators_on_nothing(device: torch.device, shape: tuple[int, ...]) -> N
 
 
 @pytest.mark.xfail(
-    raises=NotImplementedError, reason="core has no sparse layouts on the device yet (issue 2)", strict=True
+    raises=NotImplementedError, reason="core has no sparse layouts on the device yet (issue 5)", strict=True
 )
 def test_sparse_tensors_work_or_are_refused_in_words(device: torch.device) -> None:
     host = torch.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2), check_invariants=False)

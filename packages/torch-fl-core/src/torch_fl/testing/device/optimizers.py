@@ -84,7 +84,7 @@ def test_lbfgs(device: torch.device) -> None:
 
 
 @pytest.mark.xfail(
-    raises=NotImplementedError, reason="core has no sparse layouts on the device yet (issue 2)", strict=True
+    raises=NotImplementedError, reason="core has no sparse layouts on the device yet (issue 5)", strict=True
 )
 def test_sparse_gradients_of_an_embedding(device: torch.device) -> None:
     results = []
