@@ -1,8 +1,10 @@
 // _C.ops: registration and counters of operators.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
 
 #include "csrc/bindings/bindings.h"
+#include "csrc/ops/autograd_workers.h"
 #include "csrc/ops/registration.h"
 #include "csrc/ops/router.h"
 
@@ -34,6 +36,9 @@ void bindOps(py::module_& module) {
       },
       "List (operator, source, calls, bytes copied between host and device for it) since the start or the "
       "last reset.");
+  submodule.def(
+      "settle_autograd", torch::wrap_pybind_function_no_gil([] { return ops::settleAutogradWorkers(); }),
+      "Wait until autograd's workers have left all backward passes; False if that cannot be known.");
   submodule.def("reset_counters", &ops::resetCallCounts, "Set all counters to 0.");
 }
 

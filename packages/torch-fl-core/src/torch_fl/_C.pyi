@@ -253,4 +253,7 @@ class ops:
         """(operator, source, calls, bytes copied between host and device for it) since the start or the
         last reset."""
     @staticmethod
+    def settle_autograd() -> bool:
+        """Wait until autograd's workers have left all backward passes; False if that cannot be known."""
+    @staticmethod
     def reset_counters() -> None: ...

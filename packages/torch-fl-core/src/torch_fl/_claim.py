@@ -9,6 +9,7 @@ import atexit
 import sys
 import threading
 import time
+from pathlib import Path
 
 import torch
 from torch.utils import backend_registration
@@ -70,16 +71,25 @@ _SETTLE_S = 0.03
 
 
 def _shut_down() -> None:
-    """Give everything back at exit, after a moment.
+    """Give everything back at exit, once autograd's workers are idle.
 
-    A worker thread of autograd may still be leaving the last backward: Python would end it in the middle of
-    C++ when it asks for the GIL, and the process would abort (seen on Python 3.11, one run in five, where a
-    program ends right after backward).
+    A worker may still be leaving the last backward: Python would end it in the middle of C++ when it asks for
+    the GIL, and the process would abort (seen on Python 3.11, one run in five, where a program ends right
+    after backward).
     """
     native = _native.load()
-    if native.devices.activated():
+    if native.devices.activated() and _autograd_has_workers() and not native.ops.settle_autograd():
         time.sleep(_SETTLE_S)
     native.devices.shutdown()
+
+
+def _autograd_has_workers() -> bool:
+    """Return whether the engine has started its threads: one per device, at the first backward of any."""
+    names = Path("/proc/self/task").glob("*/comm")
+    try:
+        return any(name.read_text().startswith("pt_autograd") for name in names)
+    except OSError:  # a thread ended meanwhile
+        return True
 
 
 def _configure(explicit: bool) -> None:
