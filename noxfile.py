@@ -226,9 +226,11 @@ def tests(session: nox.Session) -> None:
             part(env)
         except CommandFailed:
             failed.append(part.__name__.removeprefix("run_"))
-    # pytest comes last: its summary is what a reader of the log looks for.
+    # pytest comes last: its summary is what a reader of the log looks for. By file, since what a file's tests
+    # compile they compile once.
+    together = ["-n", str(min(os.cpu_count() or 1, 4)), "--dist", "loadfile", "tests", "packages"]
     try:
-        env.python_module("pytest", *(env.arguments or ["tests", "packages"]))
+        env.python_module("pytest", *(env.arguments or together))
     except CommandFailed:
         failed.append("pytest")
     if failed:
