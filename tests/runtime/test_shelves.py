@@ -1,4 +1,4 @@
-"""The shelves on which threads keep small free blocks: nothing is lost on them, and sums and peaks are right."""
+"""The shelves on which threads keep small free blocks: nothing is lost there, sums and peaks are right."""
 
 from __future__ import annotations
 
