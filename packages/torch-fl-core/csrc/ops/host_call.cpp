@@ -12,11 +12,6 @@ namespace {
 
 const c10::Device kHost(c10::DeviceType::CPU);
 
-// Keys that change how a kernel reads the bytes; everything else of the caller's tensor (autograd,
-// subclasses) stays behind.
-constexpr c10::DispatchKeySet kValueKeys({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
-                                          c10::DispatchKey::ZeroTensor});
-
 // Relabels a tensor that nobody else holds. The device is a protected member with no setter of its own:
 // TensorImpl's public functions change it only together with the storage.
 struct DeviceLabel : c10::TensorImpl {

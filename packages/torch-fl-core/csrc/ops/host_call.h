@@ -30,6 +30,11 @@
 
 namespace flagos::ops {
 
+// Keys that change how a kernel reads the bytes; everything else of the caller's tensor (autograd,
+// subclasses) stays behind.
+inline constexpr c10::DispatchKeySet kValueKeys({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
+                                                 c10::DispatchKey::ZeroTensor});
+
 // How an operator uses a tensor argument.
 enum class Access : uint8_t {
   Read,

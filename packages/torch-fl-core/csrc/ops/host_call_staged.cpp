@@ -12,8 +12,6 @@ namespace flagos::ops {
 
 namespace {
 
-constexpr c10::DispatchKeySet kValueKeys({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
-
 // The range of bytes of its storage that a tensor spans; empty for no elements.
 std::pair<int64_t, int64_t> byteSpan(const c10::TensorImpl* impl) {
   const int64_t low = impl->storage_offset() * static_cast<int64_t>(impl->itemsize());
