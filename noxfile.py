@@ -389,6 +389,16 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(python=False)
+def gpu(session: nox.Session) -> None:
+    """Build, test and measure on a machine with a GPU: `-- --output <folder> [part…]`, see tools/gpu.py.
+
+    Where nox is missing, `python3 tools/gpu.py` does the same with the Python that runs it.
+    """
+    env = environment(session, core=False)
+    env.python_module("tools.gpu", *env.arguments)
+
+
+@nox.session(python=False)
 def sanitize(session: nox.Session) -> None:
     """Run HAL kit and stress tests under AddressSanitizer and ThreadSanitizer. `-- address`: one of them."""
     env = environment(session)
