@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE = ROOT / "packages" / "torch-fl-core"
 
 PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index"]
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+#: Without plugins that the machine may have and that object to running in parallel.
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark"]
 
 
 def commands(output: Path) -> dict[str, list[list[str]]]:
