@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -102,24 +103,35 @@ def test_the_reference_library_exports_one_symbol_and_needs_no_torch() -> None:
     assert "c10" not in needed
 
 
-def test_every_vendor_package_makes_a_pure_wheel_with_its_entry_point(vendor_wheels: dict[str, Path]) -> None:
+def has_library(vendor: str) -> bool:
+    """Return whether a vendor's package has a HAL library yet."""
+    return (ROOT / "packages" / f"torch-fl-{vendor}" / "csrc").exists()
+
+
+def test_every_vendor_package_makes_one_wheel_with_its_entry_point(vendor_wheels: dict[str, Path]) -> None:
     assert len(vendor_wheels) == 9
     for vendor, wheel in vendor_wheels.items():
-        assert wheel.name == f"torch_fl_{vendor}-0.1.0-py3-none-any.whl"
+        library = has_library(vendor)
+        platform = re.sub(r"[-.]", "_", sysconfig.get_platform()) if library else "any"
+        assert wheel.name == f"torch_fl_{vendor}-0.1.0-py3-none-{platform}.whl"
         with zipfile.ZipFile(wheel) as archive:
             names = archive.namelist()
             info = f"torch_fl_{vendor}-0.1.0.dist-info"
             metadata = email.message_from_string(archive.read(f"{info}/METADATA").decode())
             entries = archive.read(f"{info}/entry_points.txt").decode()
             record = json.loads(archive.read(f"torch_fl_{vendor}/compatibility.json"))
+        assert (f"torch_fl_{vendor}/libflagos_hal_{vendor}.so" in names) is library
+        assert not [name for name in names if name.endswith((".cpp", ".hpp")) or "fake" in name]
         assert metadata.get_all("Requires-Dist") == ["torch-fl-core>=2.10"]
         assert f"[torch_fl.backends]\n{vendor} = torch_fl_{vendor}:backend" in entries
         assert f"{info}/licenses/LICENSE" in names
-        assert record == {**record, "package": f"torch-fl-{vendor}", "hal_abi": [1, 0], "library": False}
+        wanted = {"package": f"torch-fl-{vendor}", "hal_abi": [1, 0], "library": library}
+        assert record == {**record, **wanted}
 
 
-def test_a_vendors_source_distribution_builds_alone(run: Run, tmp_path: Path) -> None:
-    package = ROOT / "packages" / "torch-fl-metax"
+@pytest.mark.parametrize("vendor", ["metax", "nvidia"])
+def test_a_vendors_source_distribution_builds_alone(vendor: str, run: Run, tmp_path: Path) -> None:
+    package = ROOT / "packages" / f"torch-fl-{vendor}"
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=package)
     (archive,) = tmp_path.glob("*.tar.gz")
     run("tar", "-xzf", archive, "-C", tmp_path)
@@ -130,8 +142,9 @@ def test_a_vendors_source_distribution_builds_alone(run: Run, tmp_path: Path) ->
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path, cwd=unpacked, env=hidden)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as built:
-        record = json.loads(built.read("torch_fl_metax/compatibility.json"))
+        record = json.loads(built.read(f"torch_fl_{vendor}/compatibility.json"))
     assert record["headers_sha256"] == recorded["headers_sha256"]
+    assert record["library"] is has_library(vendor)
 
 
 def test_import_torch_stays_quiet_with_everything_installed(
@@ -154,15 +167,19 @@ def test_import_torch_stays_quiet_with_everything_installed(
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_every_vendor_is_listed_as_not_available_with_its_reason(
+def test_every_vendor_is_listed_with_the_reason_why_it_is_not_there(
     with_all_vendors: dict[str, str], run: Run
 ) -> None:
     done = run(sys.executable, "-m", "torch_fl.doctor", "--json", env=with_all_vendors)
     backends = {backend["name"]: backend for backend in json.loads(done.stdout)["backends"]}
     for package in vendor_packages():
         vendor = package.name.removeprefix("torch-fl-")
-        assert backends[vendor]["state"] == "not available"
-        assert backends[vendor]["reason"] == f"torch-fl-{vendor} 0.1.0 brings no HAL library yet"
+        if not has_library(vendor):
+            assert backends[vendor]["state"] == "not available"
+            assert backends[vendor]["reason"] == f"torch-fl-{vendor} 0.1.0 brings no HAL library yet"
+        elif backends[vendor]["state"] != "selected":  # this machine has no such device
+            assert backends[vendor]["state"] in ("no device", "SDK missing")
+            assert backends[vendor]["reason"]
 
 
 def test_the_reference_backend_serves_beside_the_vendor_packages(

@@ -18,5 +18,4 @@ def backend() -> BackendSpec:
         built_for_abi=(1, 0),
         probe_paths=("/dev/nvidia[0-9]*",),
         aliases=("cuda",),
-        unavailable_reason=f"torch-fl-nvidia {__version__} brings no HAL library yet",
     )

@@ -251,7 +251,9 @@ namespace hal_support __attribute__((visibility("hidden"))) {
         return Devices<V>::onReleasing(stream->device, [&]() -> flagos_hal_status {
           const flagos_hal_status work = Q::synchronizeStream(stream->native);
           const flagos_hal_status freed = Q::destroyStream(stream->native);
-          return work != FLAGOS_HAL_STATUS_OK ? work : freed;
+          if (freed == FLAGOS_HAL_STATUS_OK) return work;
+          if (freed != FLAGOS_HAL_STATUS_DEVICE_LOST) streams().add(stream);  // it is still there
+          return freed;
         });
       });
     }
@@ -369,7 +371,10 @@ namespace hal_support __attribute__((visibility("hidden"))) {
       return releaseCall("event.destroy", [&]() -> flagos_hal_status {
         const std::shared_ptr<Event> event = events().take(handle);
         if (!event) return events().unknown(handle);
-        return Devices<V>::onReleasing(event->device, [&] { return Q::destroyEvent(event->native); });
+        const flagos_hal_status status =
+            Devices<V>::onReleasing(event->device, [&] { return Q::destroyEvent(event->native); });
+        if (status != FLAGOS_HAL_STATUS_OK) events().add(event);  // it is still there
+        return status;
       });
     }
 

@@ -10,7 +10,8 @@
 //
 // gives `struct Sdk` with a pointer of each name (null for an optional one that the library lacks) and
 // `flagos_hal_status load(const SdkLibrary&)`, which is UNAVAILABLE and names all required functions that are
-// missing. No #pragma once: there may be several lists.
+// missing. For a list of names without their prefix, load(library, "cuda") finds cudaMalloc for Malloc. No
+// #pragma once: there may be several lists.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -32,13 +33,14 @@ struct __attribute__((visibility("hidden"))) FLAGOS_SDK_STRUCT {
 #undef SDK_REQUIRED
 #undef SDK_OPTIONAL
 
-  flagos_hal_status load(const ::flagos::hal_support::SdkLibrary& library) {
+  flagos_hal_status load(const ::flagos::hal_support::SdkLibrary& library, const std::string& prefix = "") {
     std::string missing;
     const auto find = [&](auto* function, const char* name, bool required) {
-      void* symbol = library.find(name);
+      const std::string full = prefix + name;
+      void* symbol = library.find(full.c_str());
       static_assert(sizeof(*function) == sizeof(symbol), "POSIX: a function's address fits a data pointer");
       std::memcpy(function, &symbol, sizeof(symbol));
-      if (!symbol && required) missing += (missing.empty() ? "" : ", ") + std::string(name);
+      if (!symbol && required) missing += (missing.empty() ? "" : ", ") + full;
     };
 #define SDK_REQUIRED(result, name, parameters) find(&name, #name, true);
 #define SDK_OPTIONAL(result, name, parameters) find(&name, #name, false);

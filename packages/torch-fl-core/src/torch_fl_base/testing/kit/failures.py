@@ -113,7 +113,10 @@ def test_gen_12_out_of_memory_takes_nothing(bench: Bench) -> None:
     for size in (total + 1, 2**63, 2**64 - 1, 2**64 - SIZE):
         bench.refuses("OUT_OF_MEMORY", "memory.allocate", 0, size)
     if bench.quirks.private_memory:
-        equal(bench.memory_of(0), (free, total), "free and total memory after failed allocations")
+        free_after, total_after = bench.memory_of(0)
+        equal(total_after, total, "total memory after failed allocations")
+        # More may be free than before: a runtime that is out of memory gives back what it held itself.
+        expect(free_after >= free, f"failed allocations took {free - free_after} bytes")
     pointer = bench.allocate(SIZE)
     bench.put(pointer, b"\x42" * SIZE)
     bench.holds(pointer, b"\x42" * SIZE, "memory of a device that refused an allocation")

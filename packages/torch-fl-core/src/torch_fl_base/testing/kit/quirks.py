@@ -26,7 +26,7 @@ class Exemption:
     "HAL-STR-07"."""
     reason: str
     """What the hardware or the library does instead, in a sentence."""
-    issue: str
+    issue: str = ""
     """Where the matter is followed; "" only for `unsupported`."""
 
     def covers(self, name: str, requirements: tuple[str, ...]) -> bool:

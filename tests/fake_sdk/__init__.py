@@ -1,0 +1,1 @@
+"""Fake SDKs for the tests of vendor packages: how they are compiled. Never installed."""
