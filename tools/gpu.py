@@ -3,9 +3,10 @@
 python3 tools/gpu.py --output <folder> [part…]
 
 For machines without nox and without a network: it needs torch, pip, setuptools, pybind11, cmake, ninja,
-pytest and rich, and installs nothing but core. Parts, in this order: build, doctor, conformance, tests, ops,
-bench; default all. Each part leaves <folder>/<part>.log, all together <folder>/summary.json. Exit status 1 if
-a part failed.
+hatchling, pytest and rich, and installs nothing but core and torch-fl-nvidia. Parts, in this order, default
+all: build, doctor, conformance, tests, ops, bench (about the reference backend); nvidia (installs the package),
+hal, gpu, device, device-ops (about the GPU). Each leaves <folder>/<part>.log, all together
+<folder>/summary.json. Exit status 1 if a part failed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE = ROOT / "packages" / "torch-fl-core"
+NVIDIA = ROOT / "packages" / "torch-fl-nvidia"
 
 PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index"]
 #: Without plugins that the machine may have and that object to running in parallel.
@@ -39,26 +41,44 @@ def commands(output: Path) -> dict[str, list[list[str]]]:
         "doctor": [[python, "-m", "torch_fl.doctor"]],
         "conformance": [[python, "-m", "torch_fl_base.cli", "conformance", "reference"]],
         "tests": [
-            [*PYTEST, "tests/gpu"],
-            [*PYTEST, "-n", str(min(cores, 8)), "tests/runtime", "tests/ops", "tests/device", "tests/python"],
+            [*PYTEST, "-n", str(min(cores, 8)), "tests/runtime", "tests/ops", "tests/device", "tests/python"]
         ],
         "ops": [[*kit, "--output", str(output / "ops-ci.json")]],
         "bench": [
             [python, "-m", "benchmarks.run", "--output", str(output / "benchmarks"), "eager", "native"]
         ],
+        "nvidia": [
+            [*PIP, "--force-reinstall", str(NVIDIA)],
+            [python, "-m", "torch_fl.doctor"],
+        ],
+        "hal": [[*PYTEST, "-rs", "packages/torch-fl-nvidia/tests/test_hal.py"]],
+        "gpu": [[*PYTEST, "tests/gpu"]],
+        "device": [[*PYTEST, "-rs", "tests/device/test_device_suite.py"]],
+        "device-ops": [[*kit, "--output", str(output / "device-ops-ci.json")]],
     }
+
+
+#: What the parts about the GPU run with.
+ENVIRONMENT = {
+    "hal": {"TORCH_FL_NVIDIA_REAL": "1"},
+    "device": {"FLAGOS_BACKENDS": "nvidia"},
+    "device-ops": {"FLAGOS_BACKENDS": "nvidia"},
+}
 
 
 def run_part(part: str, steps: list[list[str]], output: Path, limit: float) -> dict[str, Any]:
     """Run the commands of a part, stop at the first that fails, and say how it went."""
     started = time.monotonic()
     code = 0
+    environment = {**os.environ, **ENVIRONMENT.get(part, {})}
     with (output / f"{part}.log").open("w") as log:
         for step in steps:
             log.write(f"$ {' '.join(step)}\n")
             log.flush()
             try:
-                done = subprocess.run(step, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, timeout=limit)
+                done = subprocess.run(
+                    step, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, timeout=limit, env=environment
+                )
             except subprocess.TimeoutExpired:
                 log.write(f"stopped after {limit:.0f} s\n")
                 code = code or 124
@@ -89,7 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--output", type=Path, required=True, help="folder for logs and results")
     parser.add_argument("--limit", type=float, default=240, help="seconds that one command may take")
-    parser.add_argument("parts", nargs="*", help="of build, doctor, conformance, tests, ops, bench")
+    parser.add_argument("parts", nargs="*", help="of those above; default all")
     options = parser.parse_args(arguments)
     output = options.output.resolve()
     known = commands(output)

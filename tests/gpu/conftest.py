@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-Run = Callable[[str], subprocess.CompletedProcess[str]]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 HERE = Path(__file__).parent
 
 
