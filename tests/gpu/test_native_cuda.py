@@ -42,6 +42,8 @@ assert str(torch.accelerator.current_accelerator()) == "cuda"
 def test_reference_backend_works_beside_a_cuda_build(run: Run) -> None:
     done = run(
         f"""
+import os
+os.environ["FLAGOS_BACKENDS"] = "reference"
 import torch, torch_fl
 {_TRAINS_ON_CUDA}
 losses, expected = train("flagos"), train("cpu")

@@ -252,3 +252,50 @@ def test_layouts_that_the_device_does_not_hold_are_refused_in_words(
 ) -> None:
     with pytest.raises(NotImplementedError, match=f"flagos: .*{kind}.*CPU"):
         make(torch.ones(3, device=DEVICE))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int32, torch.int64, torch.uint8, torch.bool, torch.float32, torch.complex64]
+)
+def test_deterministic_mode_fills_new_memory_as_on_the_cpu(dtype: torch.dtype) -> None:
+    def fill(device: str) -> list[torch.Tensor]:
+        return [
+            torch.empty(3, dtype=dtype, device=device),
+            torch.empty_strided((2, 2), (1, 2), dtype=dtype, device=device),
+            torch.ones(2, dtype=dtype, device=device).resize_(5),
+        ]
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        for ours, theirs in zip(fill(DEVICE), fill("cpu"), strict=True):
+            torch.testing.assert_close(ours.cpu(), theirs, rtol=0, atol=0, equal_nan=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize(
+    ("to", "source"), [(DEVICE, "cpu"), ("cpu", DEVICE), (DEVICE, f"{DEVICE}:1"), (DEVICE, DEVICE)]
+)
+def test_foreach_copy_crosses_devices_as_copy_does(to: str, source: str) -> None:
+    targets = [torch.zeros(3, device=to), torch.zeros(2, 2, device=to)]
+    sources = [torch.arange(3.0, device=source), torch.ones(2, 2, device=source)]
+    torch._foreach_copy_(targets, sources)
+    for target, wanted in zip(targets, sources, strict=True):
+        assert target.device.type == torch.device(to).type
+        assert torch.equal(target.cpu(), wanted.cpu())
+
+
+@pytest.mark.parametrize(
+    "name", ["_foreach_addcdiv", "_foreach_addcmul", "_foreach_addcdiv_", "_foreach_addcmul_"]
+)
+def test_foreach_takes_its_scalars_from_the_host(name: str) -> None:
+    def run(device: str) -> list[torch.Tensor]:
+        lists = [
+            [torch.full((3,), value, device=device), torch.ones(2, device=device)]
+            for value in (1.0, 2.0, 4.0)
+        ]
+        result = getattr(torch, name)(*lists, torch.tensor([0.5, 3.0]))
+        return lists[0] if result is None else list(result)
+
+    for ours, theirs in zip(run(DEVICE), run("cpu"), strict=True):
+        assert torch.equal(ours.cpu(), theirs)

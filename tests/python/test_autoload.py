@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch  # noqa: F401  (in sys.modules, as it is when torch calls the autoload)
@@ -123,4 +124,16 @@ def test_autoload_keeps_the_message_of_a_bad_variable(monkeypatch: pytest.Monkey
     monkeypatch.setenv("FLAGOS_AUTOLOAD", "perhaps")
     autoload.autoload()
     assert isinstance(autoload.failure, BackendError)
-    assert "FLAGOS_AUTOLOAD='perhaps'" in autoload.last.reason  # type: ignore[union-attr]
+    assert "FLAGOS_AUTOLOAD='perhaps'" in str(autoload.failure)
+
+
+def test_a_bad_autoload_variable_is_told_by_the_first_use(run: Any) -> None:
+    program = """
+    import torch
+    from torch_fl_base.autoload import autoload; autoload()
+    print("imported")
+    torch.ones(1, device="flagos")
+    """
+    done = run(program, FLAGOS_AUTOLOAD="perhaps")
+    assert done.stdout == "imported\n"
+    assert "FLAGOS_AUTOLOAD='perhaps'" in done.stderr

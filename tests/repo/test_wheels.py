@@ -90,6 +90,20 @@ def test_cores_libraries_remember_no_folder_they_were_built_in() -> None:
             assert "cuda" not in dynamic
 
 
+def test_cores_torch_libraries_share_the_cxx_library_with_torch() -> None:
+    libraries = [f for f in core_files() if re.search(r"torch_fl/(lib/libtorch_fl|_C\.).*\.so$", str(f))]
+    assert len(libraries) == 2
+    for file in libraries:
+        dynamic = subprocess.run(
+            ["readelf", "-d", str(file.locate())], capture_output=True, text=True, check=True
+        ).stdout
+        assert "libstdc++.so.6" in dynamic
+        defined = subprocess.run(
+            ["nm", "-DC", "--defined-only", str(file.locate())], capture_output=True, text=True, check=True
+        ).stdout
+        assert not re.search(r" [TtW] std::(ostream|basic_ostream<.*>)::_M_insert", defined)
+
+
 def test_the_reference_library_exports_one_symbol_and_needs_no_torch() -> None:
     from torch_fl_base.reference import backend
 

@@ -36,19 +36,10 @@ c10::DeviceIndex checkedDevice(std::optional<at::Layout> layout, std::optional<a
 
 // As PyTorch does for its own devices: with deterministic algorithms on, fresh memory is filled with a value
 // that shows.
-void fillIfDeterministic(const at::Tensor& tensor) {
-  if (C10_LIKELY(!at::globalContext().deterministicAlgorithms() ||
-                 !at::globalContext().deterministicFillUninitializedMemory())) {
-    return;
-  }
-  at::Tensor target = tensor;
-  if (target.is_floating_point() || target.is_complex()) {
-    target.fill_(std::numeric_limits<double>::quiet_NaN());
-  } else if (target.scalar_type() != at::kBool) {
-    target.fill_(target.scalar_type() == at::kByte ? at::Scalar(255)
-                                                   : at::Scalar(std::numeric_limits<int8_t>::max()));
-  } else {
-    target.fill_(true);
+void fillIfDeterministic(at::Tensor& tensor) {
+  if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms() &&
+                   at::globalContext().deterministicFillUninitializedMemory())) {
+    at::native::fill_empty_deterministic_(tensor);
   }
 }
 

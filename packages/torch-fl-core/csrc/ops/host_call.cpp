@@ -43,9 +43,10 @@ at::Tensor makeAlias(const at::Tensor& tensor, c10::Storage storage, int64_t off
 
 }  // namespace
 
-bool spanDevices(at::TensorList tensors) noexcept {
-  for (size_t i = 1; i < tensors.size(); ++i) {
-    if (tensors[i].device() != tensors[0].device()) return true;
+bool spanDevices(at::TensorList tensors, std::optional<c10::Device>& first) noexcept {
+  for (const at::Tensor& tensor : tensors) {
+    if (!first.has_value()) first = tensor.device();
+    if (tensor.device() != *first) return true;
   }
   return false;
 }

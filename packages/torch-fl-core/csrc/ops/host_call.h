@@ -57,9 +57,9 @@ struct HostCallTraits {
   bool elementwise = false;
 };
 
-// Whether these tensors lie on more than one device. PyTorch's own loops over lists (_foreach_*) then go
-// tensor by tensor.
-bool spanDevices(at::TensorList tensors) noexcept;
+// Whether these tensors lie on more than one device, or on another than `first`, which is set to the first
+// one's where it is empty. PyTorch's own loops over lists (_foreach_*) then go tensor by tensor.
+bool spanDevices(at::TensorList tensors, std::optional<c10::Device>& first) noexcept;
 
 // The key under which an operator's composite kernel is found: no backend of PyTorch or ours has kernels for
 // PrivateUse3.

@@ -114,9 +114,10 @@ void lendArguments(const OpRecord& record, c10::IValue* arguments, Originals& or
 }
 
 bool listsSpanDevices(const OpRecord& record, const c10::IValue* arguments) {
+  std::optional<c10::Device> first;
   for (size_t i = 0; i < record.arguments.size(); ++i) {
     if (record.arguments[i].kind != ArgumentKind::TensorList || arguments[i].isNone()) continue;
-    if (spanDevices(arguments[i].toTensorVector())) return true;
+    if (spanDevices(arguments[i].toTensorVector(), first)) return true;
   }
   return false;
 }

@@ -170,8 +170,8 @@ struct Returned<std::tuple<Ts...>> {
 };
 
 template <class T>
-bool listSpansDevices(const T& argument) {
-  if constexpr (std::is_same_v<T, at::TensorList>) return spanDevices(argument);
+bool listSpansDevices(const T& argument, std::optional<c10::Device>& first) {
+  if constexpr (std::is_same_v<T, at::TensorList>) return spanDevices(argument, first);
   return false;
 }
 
@@ -187,7 +187,9 @@ struct Hot<Op, R(Args...)> {
 
   static R call(Args... args) {
     if constexpr (list_loop) {
-      if (C10_UNLIKELY((listSpansDevices(args) || ...))) return Op::redispatch(compositeKeys(), args...);
+      std::optional<c10::Device> first;
+      if (C10_UNLIKELY((listSpansDevices(args, first) || ...)))
+        return Op::redispatch(compositeKeys(), args...);
     }
     return run(std::index_sequence_for<Args...>{}, std::forward<Args>(args)...);
   }

@@ -14,16 +14,21 @@ namespace flagos::ops {
 
 namespace {
 
-// Operators whose tensors of the host are indices or lengths that every backend reads where they are.
-constexpr std::array<std::string_view, 9> kHostTensorsAllowed = {"aten::index",
-                                                                 "aten::index_put_",
-                                                                 "aten::_index_put_impl_",
-                                                                 "aten::_unsafe_index",
-                                                                 "aten::_unsafe_index_put",
-                                                                 "aten::_ctc_loss",
-                                                                 "aten::_ctc_loss_backward",
-                                                                 "aten::_pad_packed_sequence",
-                                                                 "aten::_pack_padded_sequence"};
+// Operators whose tensors of the host are indices, lengths or numbers that every backend reads where they
+// are.
+constexpr std::array<std::string_view, 13> kHostTensorsAllowed = {"aten::_foreach_addcdiv",
+                                                                  "aten::_foreach_addcdiv_",
+                                                                  "aten::_foreach_addcmul",
+                                                                  "aten::_foreach_addcmul_",
+                                                                  "aten::index",
+                                                                  "aten::index_put_",
+                                                                  "aten::_index_put_impl_",
+                                                                  "aten::_unsafe_index",
+                                                                  "aten::_unsafe_index_put",
+                                                                  "aten::_ctc_loss",
+                                                                  "aten::_ctc_loss_backward",
+                                                                  "aten::_pad_packed_sequence",
+                                                                  "aten::_pack_padded_sequence"};
 
 // Arguments that a kernel changes though the schema does not say so.
 struct UndeclaredWrite {

@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
 #include <ATen/ops/set_native.h>
 #include <torch/library.h>
 
@@ -40,11 +41,16 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
                          std::optional<at::MemoryFormat> memory_format) {
   at::detail::check_size_nonnegative(size);
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  const auto bytes_before = static_cast<int64_t>(impl->unsafe_storage().nbytes());
   resizeImpl(impl, size, std::nullopt);
   if (memory_format.has_value()) {
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format ", *memory_format,
                 " for resize_");
     impl->empty_tensor_restride(*memory_format);
+  }
+  if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms() &&
+                   at::globalContext().deterministicFillUninitializedMemory())) {
+    at::native::fill_resize_deterministic_(self, bytes_before);
   }
   return self;
 }

@@ -10,7 +10,7 @@ namespace flagos::reference {
 namespace {
 
 flagos_hal_status refuse(const char* variable, const std::string& value, const std::string& reason) {
-  return fail(FLAGOS_HAL_STATUS_UNAVAILABLE, "%s is '%s': %s", variable, value.c_str(), reason.c_str());
+  return fail(FLAGOS_HAL_STATUS_UNKNOWN, "%s is '%s': %s", variable, value.c_str(), reason.c_str());
 }
 
 // Reads a variable without the blanks around its value; false where it is unset or empty.

@@ -44,7 +44,8 @@ void throwIfBadFork() {
       !inBadFork(),
       "flagos: this process was forked from one that had opened the flagos devices, and a device cannot be ",
       "used on both sides of a fork. Start it with the spawn start method: ",
-      "torch.multiprocessing.set_start_method('spawn'), or multiprocessing_context='spawn' of a DataLoader.");
+      "torch.multiprocessing.set_start_method('spawn'), or multiprocessing_context='spawn' of a DataLoader. "
+      "Tensors are sent to it as tensor.cpu(), or as copies: torch_fl.compat.multiprocessing.send_copies().");
 }
 
 }  // namespace flagos

@@ -99,6 +99,7 @@ def _configure(explicit: bool) -> None:
     native = _native.load()
     settings: dict[str, str] = {}
     try:
+        _env.AUTOLOAD.read()  # a bad value could not be told at `import torch`, which is silent
         settings = _env.runtime_settings()
         levels = _env.LOG.read()
         records[:] = discovery.discover()

@@ -168,7 +168,13 @@ def autoload() -> None:
     """
     global last, failure
     try:
-        last = decide(facts_of(sys.modules["torch"]))
+        facts = facts_of(sys.modules["torch"])
+        try:
+            last = decide(facts)
+        except BackendError as error:
+            # A bad FLAGOS_AUTOLOAD counts as none here; the first use of the device tells it.
+            failure = error
+            last = decide(facts, {k: v for k, v in os.environ.items() if k != _env.AUTOLOAD.name})
         if last.claim:
             _native.load_part("torch_fl._claim").claim(explicit=False)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (see above)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-GRAPHS = "graph capture: not offered yet; torch.accelerator.Graph is PyTorch's general form of it"
+GRAPHS = "graph capture: not offered yet, nor by torch.accelerator.Graph"
 CUDA_ONLY = "a part of CUDA itself, which other chips do not have"
 NOT_TOLD = "the HAL has no function that tells it, and nothing is invented"
 POOLS = "private pools belong to graph capture, which is not offered yet"
