@@ -4,8 +4,8 @@ python3 tools/gpu.py --output <folder> [part…]
 
 For machines without nox and without a network: it needs torch, pip, setuptools, pybind11, cmake, ninja,
 hatchling, pytest and rich, and installs nothing but core and torch-fl-nvidia. Parts, in this order, default
-all: build, doctor, conformance, tests, ops, bench (about the reference backend); nvidia (installs the package),
-hal, gpu, device, device-ops (about the GPU). Each leaves <folder>/<part>.log, all together
+all: build, doctor, conformance, tests, ops, bench (about the reference backend); nvidia (installs the
+package), hal, gpu, device, device-ops (about the GPU). Each leaves <folder>/<part>.log, all together
 <folder>/summary.json. Exit status 1 if a part failed.
 """
 

@@ -67,7 +67,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         "initialise": initialise,
         "parameters": parameters,
     }
-    command = [sys.executable, "-W", "error", "-X", "faulthandler", str(CHILD), json.dumps(order)]
+    # Python 3.12 warns of every fork of a process with threads.
+    warnings = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
+    command = [sys.executable, *warnings, "-X", "faulthandler", str(CHILD), json.dumps(order)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
     expected = -getattr(signal, dies) if dies else 0
     if done.returncode != expected:

@@ -24,7 +24,9 @@ def _environment(variables: dict[str, str]) -> dict[str, str]:
 
 
 def _start(arguments: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", *arguments]
+    # Python 3.12 warns of every fork of a process with threads, which torch has from the start.
+    fork = ["-W", "ignore:This process:DeprecationWarning"]
+    command = [sys.executable, "-W", "error", *fork, *arguments]
     environment = _environment(variables)
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 

@@ -56,7 +56,8 @@ def _run(prelude: str, parts: tuple[str, ...], variables: dict[str, str]) -> Any
     program = "".join(textwrap.dedent(part) for part in parts)
     text = prelude + program + "\nprint('\\n@answer', json.dumps(answer), flush=True)\n"
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", text],
+        # Python 3.12 warns of every fork of a process with threads, which torch has from the start.
+        [sys.executable, "-W", "error", "-W", "ignore:This process:DeprecationWarning", "-c", text],
         env={**kept, **variables},
         capture_output=True,
         text=True,

@@ -198,6 +198,7 @@ def test_safetensors_round_trip(device: torch.device, tmp_path_factory: pytest.T
         assert direct["a"].device == device
 
 
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")  # torch 2.11
 def test_profiler_sees_operators(device: torch.device) -> None:
     from torch.profiler import ProfilerActivity, profile
 

@@ -69,7 +69,8 @@ def run_program(
     """Return the finished process of a Python program; variables given are added to the environment."""
     kept = {name: value for name, value in os.environ.items() if name not in _LEAVE_OUT}
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
+        # Python 3.12 warns of every fork of a process with threads, which torch has from the start.
+        [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", textwrap.dedent(program)],
         env={**kept, **environment},
         capture_output=True,
         text=True,
