@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -69,10 +69,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def memory_mode() -> str:
-    """Return `staged` where device memory is out of the host's reach, else `zero-copy`, as this environment
-    asks for it."""
-    return "staged" if os.environ.get("FLAGOS_REFERENCE_MEMORY_FAULT", "0") not in ("", "0") else "zero-copy"
+_ASKS_FOR_MODE = """
+import torch, torch_fl
+torch.flagos.init()
+used = [r for r in torch_fl._C.devices.backend_records() if r["state"] == "selected"]
+first = min(used, key=lambda record: record["first_device"])
+print("zero-copy" if first["host_access"] == "coherent" else "staged")
+"""
+
+
+def memory_mode(device: str) -> str:
+    """Return `staged` where the host cannot touch the memory of device 0, else `zero-copy`.
+
+    Asked in a process of its own: this one starts workers, and opens no device.
+    """
+    if device == "cpu":
+        return "zero-copy"
+    done = subprocess.run([sys.executable, "-c", _ASKS_FOR_MODE], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"the device cannot be opened:\n{done.stderr}")
+    return done.stdout.strip()
 
 
 @contextlib.contextmanager
@@ -162,7 +178,7 @@ def _run(options: argparse.Namespace, arguments: list[str]) -> int:
         except WorkersDoNotStart as error:
             print(f"{_MODULE}: {error}", file=sys.stderr)
             return 2
-    mode = memory_mode()
+    mode = memory_mode(options.device)
     whole = options.slice == "full" and not (options.ops or options.dtypes or options.checks)
     selection = options.slice if not (options.ops or options.dtypes or options.checks) else "part"
     final = expected.apply(entries, expectations, mode)
