@@ -43,6 +43,7 @@ constexpr int kInitialization = 3;
 constexpr int kNoDevice = 100;
 constexpr int kInvalidDevice = 101;
 constexpr int kInvalidHandle = 400;
+constexpr int kIllegalState = 401;
 constexpr int kNotReady = 600;
 constexpr int kIllegalAddress = 700;
 constexpr int kPeerEnabled = 704;
@@ -109,6 +110,8 @@ inline int codeOf(flagos_hal_status status) {
       return kInitialization;
     case FLAGOS_HAL_STATUS_CAPTURE:
       return kCapture;
+    case FLAGOS_HAL_STATUS_INVALID_STATE:
+      return kIllegalState;
     default:
       return kUnknown;
   }
@@ -633,5 +636,96 @@ FAKE_EXPORT int FAKE(EventElapsedTime)(float* milliseconds, void* start, void* e
             fake::codeOf(hal.event->elapsed(first, static_cast<flagos_hal_event*>(end), &elapsed));
         *milliseconds = static_cast<float>(elapsed);
         return code;
+      });
+}
+
+FAKE_EXPORT int FAKE(MallocAsync)(void** pointer, size_t size, void* handle) {
+  return fake::onStream(
+      "MallocAsync", handle, [&](fake::State& all, const flagos_hal_api& hal, flagos_hal_stream* stream) {
+        if (pointer == nullptr || size == 0) return fake::kInvalidValue;
+        const int code = fake::codeOf(hal.async_alloc->allocate_async(stream, size, pointer));
+        if (code != 0) return code;
+        std::lock_guard<std::mutex> lock(all.mutex);
+        all.memory[reinterpret_cast<uintptr_t>(*pointer)] = {size, fake::current};
+        return fake::kSuccess;
+      });
+}
+FAKE_EXPORT int FAKE(FreeAsync)(void* pointer, void* handle) {
+  return fake::onStream("FreeAsync", handle,
+                        [&](fake::State& all, const flagos_hal_api& hal, flagos_hal_stream* stream) {
+                          {
+                            std::lock_guard<std::mutex> lock(all.mutex);
+                            const auto it = all.memory.find(reinterpret_cast<uintptr_t>(pointer));
+                            if (it == all.memory.end() || it->second.device < 0) return fake::kInvalidValue;
+                            all.memory.erase(it);
+                          }
+                          return fake::codeOf(hal.async_alloc->release_async(stream, pointer));
+                        });
+}
+// The pool of a device is told by its number plus one.
+FAKE_EXPORT int FAKE(DeviceGetDefaultMemPool)(void** pool, int device) {
+  return fake::call("DeviceGetDefaultMemPool", [&](fake::State& all, const flagos_hal_api&) {
+    if (pool == nullptr || !fake::validDevice(all, device)) return fake::kInvalidDevice;
+    *pool = reinterpret_cast<void*>(static_cast<uintptr_t>(device) + 1);
+    return fake::kSuccess;
+  });
+}
+FAKE_EXPORT int FAKE(MemPoolTrimTo)(void* pool, size_t keep) {
+  return fake::call("MemPoolTrimTo", [&](fake::State& all, const flagos_hal_api& hal) {
+    const int device = static_cast<int>(reinterpret_cast<uintptr_t>(pool)) - 1;
+    if (!fake::validDevice(all, device)) return fake::kInvalidValue;
+    return fake::codeOf(hal.async_alloc->trim(device, keep));
+  });
+}
+
+FAKE_EXPORT int FAKE(StreamBeginCapture)(void* handle, int mode) {
+  return fake::onStream("StreamBeginCapture", handle,
+                        [&](fake::State&, const flagos_hal_api& hal, flagos_hal_stream* stream) {
+                          if (mode < 0 || mode > 2) return fake::kInvalidValue;
+                          return fake::codeOf(hal.graph->begin_capture(stream, mode));
+                        });
+}
+FAKE_EXPORT int FAKE(StreamEndCapture)(void* handle, void** graph) {
+  return fake::onStream("StreamEndCapture", handle,
+                        [&](fake::State&, const flagos_hal_api& hal, flagos_hal_stream* stream) {
+                          flagos_hal_graph* made = nullptr;
+                          const int code = fake::codeOf(hal.graph->end_capture(stream, &made));
+                          *graph = made;
+                          return code;
+                        });
+}
+FAKE_EXPORT int FAKE(StreamIsCapturing)(void* handle, int* status) {
+  return fake::onStream("StreamIsCapturing", handle,
+                        [&](fake::State&, const flagos_hal_api& hal, flagos_hal_stream* stream) {
+                          return fake::codeOf(hal.graph->is_capturing(stream, status));
+                        });
+}
+FAKE_EXPORT int FAKE(ThreadExchangeStreamCaptureMode)(int* mode) {
+  return fake::call("ThreadExchangeStreamCaptureMode", [&](fake::State&, const flagos_hal_api& hal) {
+    return fake::codeOf(hal.graph->exchange_thread_mode(mode));
+  });
+}
+// The executable is the graph; destroying the graph itself then leaves it alone.
+FAKE_EXPORT int FAKE(GraphInstantiateWithFlags)(void** executable, void* graph, unsigned long long flags) {
+  return fake::call("GraphInstantiateWithFlags", [&](fake::State&, const flagos_hal_api&) {
+    if (executable == nullptr || graph == nullptr || flags != 0) return fake::kInvalidValue;
+    *executable = graph;
+    return fake::kSuccess;
+  });
+}
+FAKE_EXPORT int FAKE(GraphDestroy)(void* graph) {
+  return fake::call("GraphDestroy", [&](fake::State&, const flagos_hal_api&) {
+    return graph == nullptr ? fake::kInvalidValue : fake::kSuccess;
+  });
+}
+FAKE_EXPORT int FAKE(GraphExecDestroy)(void* executable) {
+  return fake::call("GraphExecDestroy", [&](fake::State&, const flagos_hal_api& hal) {
+    return fake::codeOf(hal.graph->destroy(static_cast<flagos_hal_graph*>(executable)));
+  });
+}
+FAKE_EXPORT int FAKE(GraphLaunch)(void* executable, void* handle) {
+  return fake::onStream(
+      "GraphLaunch", handle, [&](fake::State&, const flagos_hal_api& hal, flagos_hal_stream* stream) {
+        return fake::codeOf(hal.graph->launch(static_cast<flagos_hal_graph*>(executable), stream));
       });
 }

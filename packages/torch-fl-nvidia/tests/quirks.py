@@ -48,6 +48,15 @@ CALLS = {
     "event.query": "EventQuery",
     "event.synchronize": "EventSynchronize",
     "event.elapsed": "EventElapsedTime",
+    "graph.begin_capture": "StreamBeginCapture",
+    "graph.end_capture": "StreamEndCapture",
+    "graph.is_capturing": "StreamIsCapturing",
+    "graph.launch": "GraphLaunch",
+    "graph.destroy": "GraphExecDestroy",
+    "graph.exchange_thread_mode": "ThreadExchangeStreamCaptureMode",
+    "async_alloc.allocate_async": "MallocAsync",
+    "async_alloc.release_async": "FreeAsync",
+    "async_alloc.trim": "DeviceGetDefaultMemPool",
 }
 
 

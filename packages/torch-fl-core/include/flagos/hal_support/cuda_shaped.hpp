@@ -12,10 +12,12 @@
 //   };
 //   FLAGOS_HAL_LIBRARY(CudaShaped<Traits>)
 //
-// Numbers of flags and kinds are CUDA's, which the others share. Optional groups are there where the runtime
-// exports their functions (cuda_shaped_graph.hpp has captures).
+// Numbers of flags and kinds are CUDA's, which the others share. Where the runtime lacks the functions of an
+// optional group, they answer UNSUPPORTED.
 #pragma once
 
+#include "flagos/hal_support/cuda_shaped_async.hpp"
+#include "flagos/hal_support/cuda_shaped_graph.hpp"
 #include "flagos/hal_support/hal.hpp"
 #include "flagos/hal_support/sdk.hpp"
 
@@ -75,6 +77,7 @@ namespace hal_support __attribute__((visibility("hidden"))) {
       case cuda_shaped::kNotReady:
         return FLAGOS_HAL_STATUS_NOT_READY;
       case cuda_shaped::kPeerNotEnabled:
+      case 401:
       case 712:
       case 713:
         return FLAGOS_HAL_STATUS_INVALID_STATE;
@@ -122,7 +125,11 @@ namespace hal_support __attribute__((visibility("hidden"))) {
       FLAGOS_HAL_TRY(library().open(T::search()));
       return api().load(library(), T::kPrefix);
     }
-    static void close() {}  // the runtime stays loaded: it has threads and exit handlers of its own
+    // The runtime stays loaded: it has threads and exit handlers of its own.
+    static void close() { CudaShapedGraphs<CudaShaped>::close(); }
+
+    static const flagos_hal_graph_api* graph() { return CudaShapedGraphs<CudaShaped>::api(); }
+    static const flagos_hal_async_alloc_api* asyncAlloc() { return CudaShapedAsyncAlloc<CudaShaped>::api(); }
 
     static flagos_hal_status info(flagos_hal_info* out) {
       static char runtime[32];
