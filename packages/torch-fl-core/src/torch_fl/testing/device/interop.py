@@ -207,4 +207,13 @@ def test_profiler_sees_operators(device: torch.device) -> None:
     assert any(event.key == "aten::mm" for event in run.key_averages())
 
 
+def test_profiler_tells_the_time_of_operators_on_the_device(device: torch.device) -> None:
+    left, right = torch.ones(256, 256, device=device), torch.ones(256, 256, device=device)
+    with torch.autograd.profiler.profile(use_device=device.type) as run:
+        left.mm(right)
+    (mm,) = (event for event in run.key_averages() if event.key == "aten::mm")
+    assert mm.count == 1
+    assert 0 < mm.device_time_total < 10e6  # microseconds
+
+
 __all__ = exported(globals())
