@@ -32,7 +32,7 @@ def sources(package: Path) -> list[Path]:
         names[:] = sorted(n for n in names if n not in _NOT_SOURCES and not n.endswith(".egg-info"))
         names[:] = [n for n in names if not (Path(folder) / n).is_symlink()]
         found += [Path(folder) / f for f in sorted(files) if Path(f).suffix not in _NOT_SOURCE_SUFFIXES]
-    return [path for path in found if path.name != "_build.json"]
+    return [path for path in found if path.name != "compatibility.json"]
 
 
 def content_key(package: Path, facts: Iterable[str]) -> str:

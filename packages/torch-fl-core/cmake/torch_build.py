@@ -128,11 +128,13 @@ def source_hash() -> str:
 
 
 def write_build_record(path: Path, torch: TorchBuild, compiler: str, flags: str) -> None:
-    """Write `torch_fl_base/_build.json`: what this core was built for, read before any C++ symbol is
+    """Write `torch_fl_base/compatibility.json`: what this core was built for, read before any C++ symbol is
     needed.
     """
     record = {
+        "package": "torch-fl-core",
         "version": torch.core_version,
+        "library": True,  # the reference backend's
         "torch": torch.version,
         "torch_minor": torch.minor,
         "hal_abi": hal_abi(),

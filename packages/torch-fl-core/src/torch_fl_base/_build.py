@@ -1,4 +1,4 @@
-"""What this copy of core was built for, as its build wrote it down in _build.json."""
+"""What this copy of core was built for, as its build wrote it down in compatibility.json."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch_fl_base.spec import BackendError
 
-FILE = Path(__file__).parent / "_build.json"
+FILE = Path(__file__).parent / "compatibility.json"
 
 
 class BuildInfo(NamedTuple):
