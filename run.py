@@ -60,7 +60,9 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         session = ["--list"]
     else:
-        session = ["-s", arguments[0], "--", *arguments[1:]]
+        rest = arguments[1:]
+        # As for nox itself, one "--" may stand before the session's arguments.
+        session = ["-s", arguments[0], "--", *(rest[1:] if rest[:1] == ["--"] else rest)]
     command, extra = nox_command()
     return subprocess.run(
         [*command, "-f", str(HERE / "noxfile.py"), *session], env={**os.environ, **extra}

@@ -128,7 +128,9 @@ def main(arguments: list[str]) -> int:
     print(f"{folder}: {len(written)} files. Next, as docs/porting.md tells:")
     print("  1. csrc/symbols.def: the functions of the SDK;  csrc/hal.cpp: how they are called")
     print(f"  2. src/torch_fl_{vendor}/__init__.py: device nodes, aliases")
-    print(f"  3. pip install --no-build-isolation -e {folder}, then torch-fl-conformance {vendor}")
+    print(f"  3. pip install --no-build-isolation {folder}")
+    print(f"  4. torch-fl-conformance {vendor} --quirks {folder}/tests/quirks.py")
+    print("  nox -s lint -- --fix formats it: how long lines are depends on the name")
     return 0
 
 

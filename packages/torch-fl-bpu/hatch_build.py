@@ -1,6 +1,6 @@
 """Builds the package's HAL library into its wheel, and takes core's headers into its source distribution.
 
-The file is the same in every vendor package (`nox -s lint` compares). A package without csrc/ has no library
+The file is the same in every vendor package (a test compares). A package without csrc/ has no library
 yet: its wheel is pure Python.
 """
 

@@ -25,7 +25,9 @@ from torch_fl_base import cli
 def diagnosis(devices: int) -> doctor.Diagnosis:
     """Return what the doctor would find in an environment with so many devices of one backend."""
     state = State.SELECTED if devices else State.NO_DEVICE
-    spec = BackendSpec("alpha", Path("/lib/libalpha.so"), distribution="torch-fl-alpha", version="1.0")
+    spec = BackendSpec(
+        "alpha", Path("/lib/libalpha.so"), aliases=("al",), distribution="torch-fl-alpha", version="1.0"
+    )
     record = Record("alpha", state, "" if devices else "none is plugged in", spec, device_count=devices)
     device = {"name": "Alpha [9]", "total_memory": 4 << 30}
     return doctor.Diagnosis(
@@ -87,7 +89,14 @@ def test_doctor_fails_on_problems(command: Any) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [((), 0), (("--devices", "2"), 0), (("-n", "3"), 1), (("-b", "alpha"), 0), (("-b", "beta"), 1)],
+    [
+        ((), 0),
+        (("--devices", "2"), 0),
+        (("-n", "3"), 1),
+        (("-b", "alpha"), 0),
+        (("-b", "al"), 0),
+        (("-b", "beta"), 1),
+    ],
 )
 def test_preflight_says_whether_a_job_can_start(
     arguments: tuple[str, ...], status: int, command: Any

@@ -175,3 +175,10 @@ def test_ci_runs_what_the_readme_calls_the_test_command() -> None:
     assert "python3 run.py tests" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "python3 run.py tests" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+@pytest.mark.parametrize("separator", [[], ["--"]])
+def test_run_py_takes_arguments_with_or_without_the_separator(separator: list[str]) -> None:
+    done = run_py("new", *separator, "Not-A-Name")
+    assert done.returncode != 0
+    assert "'Not-A-Name' is no vendor's name" in done.stdout + done.stderr

@@ -5,14 +5,12 @@
 // device:
 //
 //  * zero copy, where the host may touch device memory: the alias is a fresh TensorImpl that carries only the
-//  CPU key, over a
-//    StorageImpl that borrows the same memory. The caller's tensors are never changed, so any number of
-//    threads may share them. What the kernel allocates comes from the device's allocator (host_region.h); a
-//    fresh result is relabelled in place.
+//    CPU key, over a StorageImpl that borrows the same memory. The caller's tensors are never changed, so any
+//    number of threads may share them. What the kernel allocates comes from the device's allocator
+//    (host_region.h); a fresh result is relabelled in place.
 //  * staged, elsewhere: one buffer on the host per storage that is touched, filled with the range of bytes
-//  that the arguments span,
-//    and written back for the arguments that the kernel writes. Arguments that share a storage share the
-//    buffer.
+//    that the arguments span, and written back for the arguments that the kernel writes. Arguments that share
+//    a storage share the buffer.
 //
 // The alias needs a storage of its own: views made inside a kernel take their device from the storage, not
 // from the tensor.

@@ -76,6 +76,7 @@ class Record(NamedTuple):
         spec = self.spec
         data["package"] = spec.distribution if spec else None
         data["version"] = spec.version if spec else None
+        data["aliases"] = list(spec.aliases) if spec else []
         data["library"] = str(spec.library) if spec else None
         data["built_for_abi"] = ".".join(map(str, spec.built_for_abi)) if spec else None
         return data

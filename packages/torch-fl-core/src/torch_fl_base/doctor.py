@@ -226,7 +226,8 @@ def _said(seen: dict[str, Any]) -> dict[str, Any]:
 
 def _problem_of(record: Record, named: tuple[str, ...]) -> list[str]:
     broken = record.state in (State.FAILED, State.ABI_REFUSED)
-    wanted = record.name in named and record.state is not State.SELECTED
+    aliases = record.spec.aliases if record.spec else ()
+    wanted = not {record.name, *aliases}.isdisjoint(named) and record.state is not State.SELECTED
     return [f"backend {record.name}: {record.state}: {record.reason}"] if broken or wanted else []
 
 

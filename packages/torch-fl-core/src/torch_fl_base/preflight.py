@@ -73,7 +73,7 @@ def _environment(diagnosis: Diagnosis) -> Check:
 
 def _devices(diagnosis: Diagnosis, backend: str | None, wanted: int) -> Check:
     name = f"{wanted} device{'s' if wanted > 1 else ''}" + (f" of {backend}" if backend else "")
-    chosen = [found for found in diagnosis.backends if backend in (None, found["name"])]
+    chosen = [found for found in diagnosis.backends if backend in (None, found["name"], *found["aliases"])]
     if not chosen:
         installed = ", ".join(found["name"] for found in diagnosis.backends)
         return Check(name, False, f"no backend {backend!r} is installed; installed: {installed}")

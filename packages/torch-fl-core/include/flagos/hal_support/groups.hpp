@@ -1,15 +1,18 @@
 // The groups system, device, memory, host and peer of hal.hpp, and the table of tables. A vendor adds, if it
 // can,
 //
-//   static flagos_hal_status hostAllocate(uint64_t size, void** out);     // both: the group host
+// the group host, both:
+//   static flagos_hal_status hostAllocate(uint64_t size, void** out);
 //   static flagos_hal_status hostRelease(void* pointer);
-//   static flagos_hal_status hostRegister(void* pointer, uint64_t size);  // both
+// and for ranges of its own, both:
+//   static flagos_hal_status hostRegister(void* pointer, uint64_t size);
 //   static flagos_hal_status hostUnregister(void* pointer);
-//   static flagos_hal_status peerCanAccess(int32_t device, int32_t peer, int32_t* out_yes);   // all four:
-//   the group peer static flagos_hal_status peerEnable(int32_t device, int32_t peer);    // enabled already:
-//   OK static flagos_hal_status peerDisable(int32_t device, int32_t peer); static flagos_hal_status
-//   peerCopyAsync(Stream, int32_t destination_device, void* destination, int32_t source_device,
-//                                          const void* source, uint64_t size);
+// the group peer, all four:
+//   static flagos_hal_status peerCanAccess(int32_t device, int32_t peer, int32_t* out_yes);
+//   static flagos_hal_status peerEnable(int32_t device, int32_t peer);   // enabled already: OK
+//   static flagos_hal_status peerDisable(int32_t device, int32_t peer);
+//   static flagos_hal_status peerCopyAsync(Stream, int32_t destination_device, void* destination,
+//                                          int32_t source_device, const void* source, uint64_t size);
 //
 // Included by hal.hpp.
 #pragma once

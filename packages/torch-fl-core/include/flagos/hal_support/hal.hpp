@@ -13,25 +13,28 @@
 //     static flagos_hal_status allocate(int32_t device, uint64_t size, void** out);
 //     static flagos_hal_status release(int32_t device, void* pointer);
 //     static flagos_hal_status copy(int32_t device, void* destination, const void* source, uint64_t size,
-//     int32_t kind); static flagos_hal_status fill(int32_t device, void* destination, int32_t value, uint64_t
-//     size);
+//                                   int32_t kind);
+//     static flagos_hal_status fill(int32_t device, void* destination, int32_t value, uint64_t size);
 //   };
 //   FLAGOS_HAL_LIBRARY(Acme)
 //
 // That is a complete library: without more, every operation is done when its call returns, and streams and
 // events are kept here. What a vendor may add, each found by its name:
 //
-//   setCurrent(int32_t), getCurrent(int32_t*)  the runtime has a current device: every function below that
-//   has a device is then called with
-//                                              that device current, and the caller's is put back afterwards
+//   setCurrent(int32_t), getCurrent(int32_t*)
+//       The runtime has a current device: every function below that has a device is then called with that
+//       device current, and the caller's is put back afterwards.
 //   synchronize(int32_t), health(int32_t)
-//   capability(int32_t, int64_t*)              overrides the defaults below for what it answers OK to
-//   info(flagos_hal_info*)                     fills sdk_version, driver_version, sdk_path
-//   pointerInfo(const void*, flagos_hal_pointer_info*)  asked about pointers that did not come from allocate
+//   capability(int32_t, int64_t*)
+//       Overrides the defaults below for what it answers OK to.
+//   info(flagos_hal_info*)
+//       Fills sdk_version, driver_version, sdk_path.
+//   pointerInfo(const void*, flagos_hal_pointer_info*)
+//       Asked about pointers that did not come from allocate.
 //   Stream, Event (types) and their functions: queues.hpp
-//   hostAllocate, hostRelease, …; peer…:        groups.hpp
-//   const flagos_hal_ipc_api* ipc(); graph(); trace(); asyncAlloc()  whole tables of the other optional
-//   groups
+//   hostAllocate, hostRelease, …; peer…: groups.hpp
+//   const flagos_hal_ipc_api* ipc(); graph(); trace(); asyncAlloc()
+//       Whole tables of the other optional groups.
 //
 // All functions are static, return a flagos_hal_status (made by fail or failVendor where it is not OK) and
 // are called only between open and close, with valid arguments: a device in range, sizes above 0, pointers

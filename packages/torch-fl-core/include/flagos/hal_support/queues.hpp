@@ -2,19 +2,21 @@
 // (copyable: usually the SDK's handles) and
 //
 //   static flagos_hal_status createStream(int32_t device, int32_t priority, Stream* out);
-//   static flagos_hal_status destroyStream(Stream);                 // its work has finished
+//   static flagos_hal_status destroyStream(Stream);       // its work has finished
 //   static flagos_hal_status defaultStream(int32_t device, Stream* out);
-//   static flagos_hal_status queryStream(Stream);                   // OK or NOT_READY, nothing sticky left
-//   behind static flagos_hal_status synchronizeStream(Stream); static flagos_hal_status waitEvent(Stream,
-//   Event);              // of an event that was recorded static void* nativeHandle(Stream); static
-//   flagos_hal_status copyAsync(Stream, void* destination, const void* source, uint64_t size, int32_t kind);
+//   static flagos_hal_status queryStream(Stream);         // OK or NOT_READY, nothing sticky left behind
+//   static flagos_hal_status synchronizeStream(Stream);
+//   static flagos_hal_status waitEvent(Stream, Event);    // of an event that was recorded
+//   static void* nativeHandle(Stream);
+//   static flagos_hal_status copyAsync(Stream, void* destination, const void* source, uint64_t size,
+//                                      int32_t kind);
 //   static flagos_hal_status fillAsync(Stream, void* destination, int32_t value, uint64_t size);
 //   static flagos_hal_status createEvent(int32_t device, uint32_t flags, Event* out);
 //   static flagos_hal_status destroyEvent(Event);
 //   static flagos_hal_status recordEvent(Event, Stream);
-//   static flagos_hal_status queryEvent(Event);                     // recorded; OK or NOT_READY
+//   static flagos_hal_status queryEvent(Event);           // recorded; OK or NOT_READY
 //   static flagos_hal_status synchronizeEvent(Event);
-//   static flagos_hal_status elapsed(Event start, Event end, double* out_ms);   // both recorded, with timing
+//   static flagos_hal_status elapsed(Event start, Event end, double* out_ms);  // both recorded, with timing
 //
 // and, if it can, priorityRange(int32_t device, int32_t* least, int32_t* greatest) and
 // hostCallback(Stream, void (*function)(void*), void* argument). Included by hal.hpp.
