@@ -56,7 +56,7 @@ def test_core_brings_its_libraries_and_the_headers_and_no_sources() -> None:
         r"torch_fl_base/lib/libflagos_hal_reference\.so",
         r"torch_fl_base/include/flagos/hal\.h",
         r"torch_fl_base/include/flagos/hal_support/exports\.map",
-        r"torch_fl_base/_build\.json",
+        r"torch_fl_base/compatibility\.json",
         r"torch_fl/py\.typed",
         r"torch_fl_base/py\.typed",
         r"torch_fl/_C\.pyi",
