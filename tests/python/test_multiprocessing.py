@@ -20,7 +20,7 @@ def sent(value: Any) -> Any:
 
 
 def test_tensor_is_refused_by_default() -> None:
-    with pytest.raises(RuntimeError, match="only available on CPU"):
+    with pytest.raises(RuntimeError, match="is not shared between processes yet"):
         sent(torch.ones(2, device="flagos"))
 
 
@@ -32,7 +32,7 @@ def test_copy_arrives_on_the_same_device_and_shares_nothing() -> None:
     assert torch.equal(arrived, tensor)
     arrived.zero_()
     assert tensor.sum().item() == 15
-    with pytest.raises(RuntimeError, match="only available on CPU"):
+    with pytest.raises(RuntimeError, match="is not shared between processes yet"):
         sent(tensor)
 
 
@@ -79,3 +79,10 @@ if __name__ == "__main__":
     done = run_module("sender", PYTHONPATH=f"{tmp_path}:{':'.join(sys.path)}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['flagos:1', [0.0, 1.0, 2.0]]"
+
+
+def test_storages_of_other_devices_go_torchs_way() -> None:
+    tensor = torch.arange(3.0)
+    assert torch.equal(sent(tensor), tensor)
+    with pytest.raises(RuntimeError, match="meta"):
+        sent(torch.empty(2, device="meta").untyped_storage())

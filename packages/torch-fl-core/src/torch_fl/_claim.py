@@ -58,11 +58,13 @@ def _claim(explicit: bool) -> None:
     # What can fail comes before the rename, which cannot be undone.
     module = _native.load_part(f"torch.{DEVICE}")
     dlpack = _native.load_part("torch_fl._dlpack")
+    sharing = _native.load_part("torch_fl._sharing")
     backend_registration.rename_privateuse1_backend(DEVICE)
     if not hasattr(torch, DEVICE):
         torch._register_device_module(DEVICE, module)  # type: ignore[no-untyped-call]
         backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     dlpack.install()
+    sharing.install()
     atexit.register(_shut_down)
 
 

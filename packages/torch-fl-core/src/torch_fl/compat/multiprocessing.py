@@ -1,8 +1,8 @@
 """Sending flagos tensors to other processes.
 
-Device memory is not shared between processes yet: torch refuses to pickle a flagos tensor for a queue or a
-new process (RuntimeError, "_share_fd_: only available on CPU"), and rightly so, since what expects shared
-memory would get a copy. A program that wants the copy asks for it here.
+Device memory is not shared between processes yet: pickling a flagos tensor for a queue or a new process is
+refused (RuntimeError), since what expects shared memory would get a copy. A program that wants the copy asks
+for it here.
 """
 
 from __future__ import annotations
