@@ -1,4 +1,4 @@
-"""Measure core and compare with the targets: `python -m benchmarks.run [name…]`; all by default."""
+"""Measure core and compare with the targets: `python -m benchmarks.run [name…]`; by default all without a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import eager, figures, imports, native, sizes, training
+from benchmarks import cuda_eager, cuda_models, eager, figures, imports, native, sizes, training
 
 BENCHMARKS: dict[str, tuple[str, Callable[..., list[figures.Figure]], str]] = {
     "eager": ("Operators from Python, flagos against cpu", eager.measure, eager.METHOD),
@@ -17,7 +17,10 @@ BENCHMARKS: dict[str, tuple[str, Callable[..., list[figures.Figure]], str]] = {
     "imports": ("Cost of import", imports.measure, imports.METHOD),
     "native": ("Hot path in C++", native.measure, native.METHOD),
     "sizes": ("Sizes", sizes.measure, sizes.METHOD),
+    "cuda_eager": ("Operators from Python, flagos against cuda", cuda_eager.measure, cuda_eager.METHOD),
+    "cuda_models": ("Models, flagos against cuda", cuda_models.measure, cuda_models.METHOD),
 }
+NEEDS_GPU = ("cuda_eager", "cuda_models")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; default all")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; default: all that need no GPU")
     parser.add_argument(
         "--quick", action="store_true", help="few rounds: shows that it works, gives no evidence"
     )
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     console = Console() if sys.stdout.isatty() else Console(width=130)
     missed = failed = 0
-    for name in options.names or BENCHMARKS:
+    for name in options.names or [name for name in BENCHMARKS if name not in NEEDS_GPU]:
         title, measure, method = BENCHMARKS[name]
         with console.status(f"measuring: {title}"):
             try:

@@ -5,7 +5,8 @@ python3 tools/gpu.py --output <folder> [part…]
 For machines without nox and without a network: it needs torch, pip, setuptools, pybind11, cmake, ninja,
 hatchling, pytest and rich, and installs nothing but core and torch-fl-nvidia. Parts, in this order, default
 all: build, doctor, conformance, tests, ops, bench (about the reference backend); nvidia (installs the
-package), hal, gpu, device, device-ops (about the GPU). Each leaves <folder>/<part>.log, all together
+package), hal, gpu, device, device-ops (about the GPU on its HAL alone), companion, companion-ops, cuda,
+models (about the GPU with CUDA as companion). Each leaves <folder>/<part>.log, all together
 <folder>/summary.json. Exit status 1 if a part failed.
 """
 
@@ -55,14 +56,23 @@ def commands(output: Path) -> dict[str, list[list[str]]]:
         "gpu": [[*PYTEST, "tests/gpu"]],
         "device": [[*PYTEST, "-rs", "tests/device/test_device_suite.py"]],
         "device-ops": [[*kit, "--output", str(output / "device-ops-ci.json")]],
+        "companion": [[*PYTEST, "-rs", "tests/device/test_device_suite.py"]],
+        "companion-ops": [[*kit, "--output", str(output / "companion-ops-ci.json")]],
+        "cuda": [[python, "-m", "benchmarks.run", "--output", str(output / "benchmarks"), "cuda_eager"]],
+        "models": [[python, "-m", "benchmarks.run", "--output", str(output / "benchmarks"), "cuda_models"]],
     }
 
 
+_HAL_ALONE = {"FLAGOS_COMPANION": "off", "FLAGOS_FALLBACK": "allow"}
 #: What the parts about the GPU run with.
 ENVIRONMENT = {
     "hal": {"TORCH_FL_NVIDIA_REAL": "1"},
-    "device": {"FLAGOS_BACKENDS": "nvidia"},
-    "device-ops": {"FLAGOS_BACKENDS": "nvidia"},
+    "device": {"FLAGOS_BACKENDS": "nvidia", **_HAL_ALONE},
+    "device-ops": {"FLAGOS_BACKENDS": "nvidia", **_HAL_ALONE},
+    "companion": {"FLAGOS_BACKENDS": "nvidia"},
+    "companion-ops": {"FLAGOS_BACKENDS": "nvidia", "FLAGOS_FALLBACK": "allow"},
+    "cuda": {"FLAGOS_BACKENDS": "nvidia"},
+    "models": {"FLAGOS_BACKENDS": "nvidia"},
 }
 
 

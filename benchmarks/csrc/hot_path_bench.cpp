@@ -13,6 +13,7 @@
 #include <ctime>
 #include <vector>
 
+#include "csrc/ops/counters.h"
 #include "csrc/ops/router.h"
 #include "csrc/runtime/device_allocator.h"
 #include "csrc/runtime/devices.h"
@@ -65,20 +66,21 @@ int main(int argc, char** argv) {
 
   // Operators one after the other, as a program calls them: not the same cache line each time.
   std::vector<flagos::ops::OpId> ids;
-  for (const char* name : {"aten::add", "aten::mm", "aten::mul", "aten::sum", "aten::view", "aten::cat",
-                           "aten::exp", "aten::sub"}) {
-    ids.push_back(flagos::ops::opId(c10::OperatorName(name, "bench")));
+  for (const char* name : {"aten::add.bench", "aten::mm.bench", "aten::mul.bench", "aten::sum.bench",
+                           "aten::view.bench", "aten::cat.bench", "aten::exp.bench", "aten::sub.bench"}) {
+    ids.push_back(flagos::ops::opId(name));
   }
+  const flagos::DeviceEntry& device = flagos::deviceEntry(0);
   const c10::impl::DeviceGuardImplInterface* guard = c10::impl::getDeviceGuardImpl(flagos::kDeviceType);
   const c10::Device first(flagos::kDeviceType, 0);
   const c10::Device second(flagos::kDeviceType, 1);
   guard->setDevice(first);
 
   measure("empty loop", [](int i) { use(i); });
-  measure("router look-up", [&](int i) { use(flagos::ops::route(ids[static_cast<size_t>(i) & 7])); });
+  measure("router look-up", [&](int i) { use(flagos::ops::route(ids[static_cast<size_t>(i) & 7], device)); });
   measure("router look-up and count", [&](int i) {
     const flagos::ops::OpId id = ids[static_cast<size_t>(i) & 7];
-    flagos::ops::countCall(id, flagos::ops::route(id));
+    flagos::ops::countCall(id, flagos::ops::route(id, device).source(), device.index);
   });
   measure("entry of a device", [&](int) { use(&flagos::deviceEntry(0)); });
   measure("guard: exchange of the same device", [&](int) { use(guard->exchangeDevice(first)); });

@@ -66,7 +66,12 @@ class CMakeBuild(build_ext):
 torch = torch_build.torch_build()
 setup(
     version=torch.core_version,
-    install_requires=[f"torch=={torch.minor}.*", "rich>=13", "typer>=0.12"],
+    install_requires=[
+        f"torch=={torch.minor}.*",
+        "rich>=13",
+        "typer>=0.12",
+        'tomli>=2; python_version < "3.11"',
+    ],
     # Makes the wheel one for this Python and platform; CMakeBuild knows the real targets.
     ext_modules=[Extension("torch_fl._C", sources=[])],
     cmdclass={"build_ext": CMakeBuild, "build_py": FreshPython},

@@ -12,5 +12,6 @@ void bindGenerator(pybind11::module_& m);  // _C.generators
 void bindMemory(pybind11::module_& m);     // _C.memory
 void bindHal(pybind11::module_& m);        // _C.hal
 void bindOps(pybind11::module_& m);        // _C.ops
+void bindRoutes(pybind11::module_& m);     // _C.routes
 
 }  // namespace flagos

@@ -11,4 +11,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   flagos::bindMemory(m);
   flagos::bindHal(m);
   flagos::bindOps(m);
+  flagos::bindRoutes(m);
 }

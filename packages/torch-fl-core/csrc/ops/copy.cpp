@@ -4,8 +4,9 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
+#include "csrc/ops/counters.h"
 #include "csrc/ops/factories.h"
-#include "csrc/ops/host_call.h"
+#include "csrc/ops/operator_call.h"
 #include "csrc/ops/transfer.h"
 #include "csrc/runtime/host_allocator.h"
 
@@ -16,22 +17,44 @@ namespace {
 bool onDevice(const at::Tensor& tensor) { return tensor.device().type() == kDeviceType; }
 
 OpId copyId() {
-  static const OpId id = opId(c10::OperatorName("aten::copy_", ""));
+  static const OpId id = opId("aten::copy_");
   return id;
 }
 
 // PyTorch's own copy kernel over lent memory: dtypes, strides, conjugate bits and the check for overlap are
 // its business.
 void copyOnHost(const at::Tensor& destination, const at::Tensor& source) {
-  static const c10::DispatchKeySet host_keys(c10::DispatchKey::CPU);
-  HostCall call(copyId(), {.host_tensors_allowed = true});
+  OperatorCall call(copyId(), {.host_tensors_allowed = true}, Source::Cpu);
   // A destination on the host is the caller's own tensor: the kernel writes it directly.
   if (onDevice(destination)) call.see(destination, Access::Overwrite);
   call.see(source);
+  call.settle();
   call.begin();
   at::Tensor target = call.alias(destination);
-  at::_ops::copy_::redispatch(host_keys, target, call.alias(source), /*non_blocking=*/false);
+  at::_ops::copy_::redispatch(call.keys(), target, call.alias(source), /*non_blocking=*/false);
   call.finishWrites();
+}
+
+// The companion's own copy kernel serves every pair of its devices, the host and tensors of its own type.
+void copyByKernel(const at::Tensor& destination, const at::Tensor& source, bool non_blocking) {
+  const DeviceEntry& entry = deviceEntry((onDevice(destination) ? destination : source).device().index());
+  countCall(copyId(), Source::Boxed, entry.index);
+  at::Tensor target = aliasOnCompanion(destination);
+  at::_ops::copy_::redispatch(entry.companion->keys, target, aliasOnCompanion(source), non_blocking);
+}
+
+// The companion that serves this side of a copy; null for the host and for devices without one.
+const Companion* companionOf(const at::Tensor& tensor) {
+  return onDevice(tensor) ? deviceEntry(tensor.device().index()).companion : nullptr;
+}
+
+bool servedByCompanion(const at::Tensor& destination, const at::Tensor& source) {
+  const Companion* companion = companionOf(onDevice(destination) ? destination : source);
+  if (companion == nullptr) return false;
+  const auto known = [&](const at::Tensor& tensor) {
+    return tensor.is_cpu() || tensor.device().type() == companion->type || companionOf(tensor) == companion;
+  };
+  return known(destination) && known(source);
 }
 
 bool sameBits(const at::Tensor& destination, const at::Tensor& source) {
@@ -92,6 +115,10 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
   // Tensors that stand for zeros (forward-mode AD) have no memory to copy from or to.
   TORCH_CHECK(!self._is_zerotensor(), "ZeroTensors are immutable; use materialize_zeros() or clone() first.");
   if (source._is_zerotensor()) return self.zero_();
+  if (servedByCompanion(self, expanded)) {
+    copyByKernel(self, expanded, non_blocking);
+    return self;
+  }
   const bool within = onDevice(self) && onDevice(expanded);
   if (within && self.device() == expanded.device()) {
     const DeviceEntry& entry = deviceEntry(self.device().index());

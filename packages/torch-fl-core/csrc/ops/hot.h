@@ -15,18 +15,20 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/ops/host_call.h"
-#include "csrc/ops/host_generator.h"
+#include "csrc/ops/hot_lists.h"
 #include "csrc/ops/op_record.h"
+#include "csrc/ops/operator_call.h"
+#include "csrc/ops/routed_kernel.h"
+#include "csrc/ops/source_generator.h"
 
 namespace flagos::ops {
 
-// Holds one argument between the caller and the kernel. see() before HostCall::begin, get() after it.
+// Holds one argument between the caller and the kernel. see() before OperatorCall::begin, get() after it.
 template <class T>
 struct Held {  // numbers, sizes, dtypes …: passed on
   explicit Held(T value) : value_(value) {}
-  void see(HostCall& /*call*/, Access /*access*/) {}
-  T get(HostCall& /*call*/) { return value_; }
+  void see(OperatorCall& /*call*/, Access /*access*/) {}
+  T get(OperatorCall& /*call*/) { return value_; }
   at::Tensor* written() { return nullptr; }
   T value_;
 };
@@ -34,8 +36,8 @@ struct Held {  // numbers, sizes, dtypes …: passed on
 template <>
 struct Held<const at::Tensor&> {
   explicit Held(const at::Tensor& value) : value_(value) {}
-  void see(HostCall& call, Access access) { call.see(value_, access); }
-  const at::Tensor& get(HostCall& call) { return alias_ = call.alias(value_); }
+  void see(OperatorCall& call, Access access) { call.see(value_, access); }
+  const at::Tensor& get(OperatorCall& call) { return alias_ = call.alias(value_); }
   at::Tensor* written() { return nullptr; }
   const at::Tensor& value_;
   at::Tensor alias_;
@@ -44,8 +46,8 @@ struct Held<const at::Tensor&> {
 template <>
 struct Held<at::Tensor&> {
   explicit Held(at::Tensor& value) : value_(value) {}
-  void see(HostCall& call, Access access) { call.see(value_, access); }
-  at::Tensor& get(HostCall& call) { return alias_ = call.alias(value_); }
+  void see(OperatorCall& call, Access access) { call.see(value_, access); }
+  at::Tensor& get(OperatorCall& call) { return alias_ = call.alias(value_); }
   at::Tensor* written() { return &value_; }
   at::Tensor& value_;
   at::Tensor alias_;
@@ -54,10 +56,10 @@ struct Held<at::Tensor&> {
 template <>
 struct Held<const std::optional<at::Tensor>&> {
   explicit Held(const std::optional<at::Tensor>& value) : value_(value) {}
-  void see(HostCall& call, Access access) {
+  void see(OperatorCall& call, Access access) {
     if (value_.has_value()) call.see(*value_, access);
   }
-  const std::optional<at::Tensor>& get(HostCall& call) {
+  const std::optional<at::Tensor>& get(OperatorCall& call) {
     if (value_.has_value()) alias_ = call.alias(*value_);
     return alias_;
   }
@@ -69,10 +71,10 @@ struct Held<const std::optional<at::Tensor>&> {
 template <>
 struct Held<at::TensorList> {
   explicit Held(at::TensorList value) : value_(value) {}
-  void see(HostCall& call, Access access) {
+  void see(OperatorCall& call, Access access) {
     for (const at::Tensor& tensor : value_) call.see(tensor, access);
   }
-  at::TensorList get(HostCall& call) {
+  at::TensorList get(OperatorCall& call) {
     aliases_.reserve(value_.size());
     for (const at::Tensor& tensor : value_) aliases_.push_back(call.alias(tensor));
     return aliases_;
@@ -84,17 +86,18 @@ struct Held<at::TensorList> {
 
 template <>
 struct Held<const at::ITensorListRef&> {
-  explicit Held(const at::ITensorListRef& value) : originals_(value.begin(), value.end()) {}
-  void see(HostCall& call, Access access) {
+  explicit Held(const at::ITensorListRef& value) : value_(value), originals_(value.begin(), value.end()) {}
+  void see(OperatorCall& call, Access access) {
     for (const at::Tensor& tensor : originals_) call.see(tensor, access);
   }
-  const at::ITensorListRef& get(HostCall& call) {
+  const at::ITensorListRef& get(OperatorCall& call) {
     aliases_.reserve(originals_.size());
     for (const at::Tensor& tensor : originals_) aliases_.push_back(call.alias(tensor));
     list_.emplace(at::TensorList(aliases_));
     return *list_;
   }
   at::Tensor* written() { return nullptr; }
+  const at::ITensorListRef& value_;
   std::vector<at::Tensor> originals_;
   std::vector<at::Tensor> aliases_;
   std::optional<at::ITensorListRef> list_;
@@ -106,10 +109,10 @@ struct Held<const c10::List<std::optional<at::Tensor>>&> {
     originals_.reserve(value.size());
     for (const std::optional<at::Tensor> tensor : value) originals_.push_back(tensor.value_or(at::Tensor()));
   }
-  void see(HostCall& call, Access access) {
+  void see(OperatorCall& call, Access access) {
     for (const at::Tensor& tensor : originals_) call.see(tensor, access);
   }
-  const c10::List<std::optional<at::Tensor>>& get(HostCall& call) {
+  const c10::List<std::optional<at::Tensor>>& get(OperatorCall& call) {
     aliases_.reserve(originals_.size());
     for (const at::Tensor& tensor : originals_) {
       aliases_.push_back(tensor.defined() ? std::optional<at::Tensor>(call.alias(tensor)) : std::nullopt);
@@ -125,8 +128,8 @@ struct Held<const c10::List<std::optional<at::Tensor>>&> {
 template <>
 struct Held<std::optional<at::Generator>> {
   explicit Held(std::optional<at::Generator> value) : value_(std::move(value)) {}
-  void see(HostCall& /*call*/, Access /*access*/) {}
-  std::optional<at::Generator> get(HostCall& call) { return hostGenerator(value_, call.device()); }
+  void see(OperatorCall& /*call*/, Access /*access*/) {}
+  std::optional<at::Generator> get(OperatorCall& call) { return sourceGenerator(value_, call); }
   at::Tensor* written() { return nullptr; }
   std::optional<at::Generator> value_;
 };
@@ -135,7 +138,7 @@ struct Held<std::optional<at::Generator>> {
 template <class R>
 struct Returned {
   template <class Value>
-  static R convert(Value&& value, HostCall& call, at::Tensor* const* /*written*/) {
+  static R convert(Value&& value, OperatorCall& call, at::Tensor* const* /*written*/) {
     if constexpr (std::is_same_v<R, at::Tensor>) {
       return call.result(std::forward<Value>(value));
     } else if constexpr (std::is_same_v<R, std::vector<at::Tensor>>) {
@@ -150,7 +153,7 @@ struct Returned {
 
 template <>
 struct Returned<at::Tensor&> {
-  static at::Tensor& convert(at::Tensor& /*value*/, HostCall& /*call*/, at::Tensor* const* written) {
+  static at::Tensor& convert(at::Tensor& /*value*/, OperatorCall& /*call*/, at::Tensor* const* written) {
     return **written;
   }
 };
@@ -158,11 +161,11 @@ struct Returned<at::Tensor&> {
 template <class... Ts>
 struct Returned<std::tuple<Ts...>> {
   template <class Value>
-  static std::tuple<Ts...> convert(Value&& value, HostCall& call, at::Tensor* const* written) {
+  static std::tuple<Ts...> convert(Value&& value, OperatorCall& call, at::Tensor* const* written) {
     return convertAll(std::forward<Value>(value), call, written, std::index_sequence_for<Ts...>{});
   }
   template <class Value, size_t... I>
-  static std::tuple<Ts...> convertAll(Value&& value, HostCall& call, at::Tensor* const* written,
+  static std::tuple<Ts...> convertAll(Value&& value, OperatorCall& call, at::Tensor* const* written,
                                       std::index_sequence<I...>) {
     return std::tuple<Ts...>(
         Returned<Ts>::convert(std::get<I>(std::forward<Value>(value)), call, written + I)...);
@@ -181,7 +184,7 @@ struct Hot;
 template <class Op, class R, class... Args>
 struct Hot<Op, R(Args...)> {
   static inline const OpRecord* record = nullptr;
-  static inline HostCallTraits traits;
+  static inline OperatorTraits traits;
 
   static constexpr bool list_loop = std::string_view(Op::name).substr(0, 15) == "aten::_foreach_";
 
@@ -196,33 +199,38 @@ struct Hot<Op, R(Args...)> {
 
   template <size_t... I>
   static R run(std::index_sequence<I...>, Args... args) {
-    HostCall call(record->id, traits);
+    OperatorCall call(record->id, traits);
     std::tuple<Held<Args>...> held{Held<Args>(std::forward<Args>(args))...};
     const ArgumentRecord* arguments = record->arguments.data();
     (std::get<I>(held).see(call, arguments[I].access), ...);
+    if (C10_UNLIKELY(!call.settle())) return Op::redispatch(routedKeys(), std::get<I>(held).value_...);
     call.begin();
-    static const c10::DispatchKeySet host_keys(c10::DispatchKey::CPU);
-    if constexpr (std::is_void_v<R>) {
-      Op::redispatch(host_keys, std::get<I>(held).get(call)...);
-      call.finishWrites();
-    } else {
-      // Arguments are lent left to right, before the kernel reads any of them.
-      std::array<at::Tensor*, sizeof...(Args) + 1> written{};
-      size_t count = 0;
-      ((std::get<I>(held).written() != nullptr ? void(written[count++] = std::get<I>(held).written())
-                                               : void()),
-       ...);
-      decltype(auto) value = Op::redispatch(host_keys, std::get<I>(held).get(call)...);
-      call.finishWrites();
-      return Returned<R>::convert(static_cast<decltype(value)&&>(value), call, written.data());
+    try {
+      if constexpr (std::is_void_v<R>) {
+        Op::redispatch(call.keys(), std::get<I>(held).get(call)...);
+        call.finishWrites();
+      } else {
+        // Arguments are lent left to right, before the kernel reads any of them.
+        std::array<at::Tensor*, sizeof...(Args) + 1> written{};
+        size_t count = 0;
+        ((std::get<I>(held).written() != nullptr ? void(written[count++] = std::get<I>(held).written())
+                                                 : void()),
+         ...);
+        decltype(auto) value = Op::redispatch(call.keys(), std::get<I>(held).get(call)...);
+        call.finishWrites();
+        return Returned<R>::convert(static_cast<decltype(value)&&>(value), call, written.data());
+      }
+    } catch (c10::AcceleratorError& error) {
+      call.explain(error);
+      throw;
     }
   }
 };
 
-// Registers the wrapper for the key of `library`; false if this torch minor lacks the operator or core has a
+// Registers the wrapper; false if this torch minor lacks the operator or core has a
 // kernel for it by hand.
 template <class Op>
-bool registerHot(torch::Library& library, bool elementwise) {
+bool registerHot(HotLibraries& libraries, bool elementwise) {
   const c10::OperatorName name(Op::name, Op::overload_name);
   const auto handle = c10::Dispatcher::singleton().findSchema(name);
   if (!handle.has_value() || handle->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return false;
@@ -230,19 +238,19 @@ bool registerHot(torch::Library& library, bool elementwise) {
   Hot<Op>::traits = Hot<Op>::record->traits;
   const bool has_out = std::string_view(Op::overload_name).find("out") != std::string_view::npos;
   Hot<Op>::traits.elementwise = elementwise && !has_out;
-  library.impl(c10::toString(name).c_str(), torch::CppFunction(TORCH_FN(Hot<Op>::call)));
+  libraries.add(*Hot<Op>::record, torch::CppFunction(TORCH_FN(Hot<Op>::call)));
   return true;
 }
 
 template <class... Ops>
-int64_t registerAll(torch::Library& library) {
-  return (int64_t{registerHot<Ops>(library, /*elementwise=*/false)} + ...);
+int64_t registerAll(HotLibraries& libraries) {
+  return (int64_t{registerHot<Ops>(libraries, /*elementwise=*/false)} + ...);
 }
 
-// For operators whose kernels are elementwise in the sense of HostCallTraits.
+// For operators whose kernels are elementwise in the sense of OperatorTraits.
 template <class... Ops>
-int64_t registerElementwise(torch::Library& library) {
-  return (int64_t{registerHot<Ops>(library, /*elementwise=*/true)} + ...);
+int64_t registerElementwise(HotLibraries& libraries) {
+  return (int64_t{registerHot<Ops>(libraries, /*elementwise=*/true)} + ...);
 }
 
 }  // namespace flagos::ops

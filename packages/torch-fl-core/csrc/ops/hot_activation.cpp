@@ -48,7 +48,7 @@
 
 namespace flagos::ops {
 
-int64_t registerHotActivation(torch::Library& library) {
+int64_t registerHotActivation(HotLibraries& libraries) {
   return registerAll<
       at::_ops::gelu, at::_ops::gelu_backward, at::_ops::silu, at::_ops::silu_, at::_ops::silu_backward,
       at::_ops::relu, at::_ops::relu_, at::_ops::threshold_backward, at::_ops::sigmoid_backward,
@@ -63,7 +63,7 @@ int64_t registerHotActivation(torch::Library& library) {
       at::_ops::native_layer_norm_backward, at::_ops::native_group_norm, at::_ops::native_group_norm_backward,
       at::_ops::native_batch_norm, at::_ops::native_batch_norm_backward,
       at::_ops::_scaled_dot_product_flash_attention_for_cpu,
-      at::_ops::_scaled_dot_product_flash_attention_for_cpu_backward>(library);
+      at::_ops::_scaled_dot_product_flash_attention_for_cpu_backward>(libraries);
 }
 
 }  // namespace flagos::ops

@@ -24,21 +24,23 @@
 
 namespace flagos::ops {
 
-int64_t registerHotForeach(torch::Library& library) {
-  return registerAll<
-      at::_ops::_foreach_add__List, at::_ops::_foreach_add__Scalar, at::_ops::_foreach_add__Tensor,
-      at::_ops::_foreach_sub__List, at::_ops::_foreach_mul__Scalar, at::_ops::_foreach_mul__List,
-      at::_ops::_foreach_mul__Tensor, at::_ops::_foreach_div__Scalar, at::_ops::_foreach_div__List,
-      at::_ops::_foreach_div__ScalarList, at::_ops::_foreach_addcmul__Scalar,
-      at::_ops::_foreach_addcdiv__Scalar, at::_ops::_foreach_addcdiv__ScalarList,
-      at::_ops::_foreach_lerp__Scalar, at::_ops::_foreach_lerp__List, at::_ops::_foreach_sqrt_,
-      at::_ops::_foreach_zero_, at::_ops::_foreach_copy_, at::_ops::_foreach_add_List,
-      at::_ops::_foreach_add_Scalar, at::_ops::_foreach_mul_Scalar, at::_ops::_foreach_mul_List,
-      at::_ops::_foreach_div_List, at::_ops::_foreach_sqrt, at::_ops::_foreach_norm_Scalar,
-      at::_ops::_foreach_neg, at::_ops::_fused_adam_, at::_ops::_fused_adam__tensor_lr,
-      at::_ops::_fused_adamw_, at::_ops::_fused_adamw__tensor_lr, at::_ops::_fused_sgd_,
-      at::_ops::_fused_sgd__tensor_lr, at::_ops::_fused_adagrad_,
-      at::_ops::_amp_foreach_non_finite_check_and_unscale_, at::_ops::_amp_update_scale_>(library);
+int64_t registerHotForeach(HotLibraries& libraries) {
+  // Their kernels loop over elements, save the norm's, which makes views.
+  return registerElementwise<
+             at::_ops::_foreach_add__List, at::_ops::_foreach_add__Scalar, at::_ops::_foreach_add__Tensor,
+             at::_ops::_foreach_sub__List, at::_ops::_foreach_mul__Scalar, at::_ops::_foreach_mul__List,
+             at::_ops::_foreach_mul__Tensor, at::_ops::_foreach_div__Scalar, at::_ops::_foreach_div__List,
+             at::_ops::_foreach_div__ScalarList, at::_ops::_foreach_addcmul__Scalar,
+             at::_ops::_foreach_addcdiv__Scalar, at::_ops::_foreach_addcdiv__ScalarList,
+             at::_ops::_foreach_lerp__Scalar, at::_ops::_foreach_lerp__List, at::_ops::_foreach_sqrt_,
+             at::_ops::_foreach_zero_, at::_ops::_foreach_copy_, at::_ops::_foreach_add_List,
+             at::_ops::_foreach_add_Scalar, at::_ops::_foreach_mul_Scalar, at::_ops::_foreach_mul_List,
+             at::_ops::_foreach_div_List, at::_ops::_foreach_sqrt, at::_ops::_foreach_neg,
+             at::_ops::_fused_adam_, at::_ops::_fused_adam__tensor_lr, at::_ops::_fused_adamw_,
+             at::_ops::_fused_adamw__tensor_lr, at::_ops::_fused_sgd_, at::_ops::_fused_sgd__tensor_lr,
+             at::_ops::_fused_adagrad_, at::_ops::_amp_foreach_non_finite_check_and_unscale_,
+             at::_ops::_amp_update_scale_>(libraries) +
+         registerAll<at::_ops::_foreach_norm_Scalar>(libraries);
 }
 
 }  // namespace flagos::ops

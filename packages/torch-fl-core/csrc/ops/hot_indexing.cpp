@@ -33,7 +33,7 @@
 
 namespace flagos::ops {
 
-int64_t registerHotIndexing(torch::Library& library) {
+int64_t registerHotIndexing(HotLibraries& libraries) {
   return registerAll<at::_ops::cat, at::_ops::cat_out, at::_ops::index_Tensor, at::_ops::index_Tensor_out,
                      at::_ops::_index_put_impl_, at::_ops::index_select, at::_ops::index_add,
                      at::_ops::index_add_, at::_ops::index_copy_, at::_ops::index_fill__int_Scalar,
@@ -44,7 +44,7 @@ int64_t registerHotIndexing(torch::Library& library) {
                      at::_ops::take, at::_ops::flip, at::_ops::roll, at::_ops::repeat_interleave_Tensor,
                      at::_ops::bucketize_Tensor, at::_ops::searchsorted_Tensor, at::_ops::histc,
                      at::_ops::bincount, at::_ops::_unique2, at::_ops::reflection_pad2d,
-                     at::_ops::replication_pad2d>(library);
+                     at::_ops::replication_pad2d>(libraries);
 }
 
 }  // namespace flagos::ops

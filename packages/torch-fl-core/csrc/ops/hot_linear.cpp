@@ -27,7 +27,7 @@
 
 namespace flagos::ops {
 
-int64_t registerHotLinear(torch::Library& library) {
+int64_t registerHotLinear(HotLibraries& libraries) {
   return registerAll<
       at::_ops::mm, at::_ops::mm_out, at::_ops::bmm, at::_ops::bmm_out, at::_ops::addmm, at::_ops::addmm_out,
       at::_ops::addmm_, at::_ops::addmv, at::_ops::addmv_, at::_ops::baddbmm, at::_ops::baddbmm_,
@@ -36,7 +36,7 @@ int64_t registerHotLinear(torch::Library& library) {
       at::_ops::max_pool2d_with_indices_backward, at::_ops::avg_pool2d, at::_ops::avg_pool2d_backward,
       at::_ops::_adaptive_avg_pool2d, at::_ops::_adaptive_avg_pool2d_backward, at::_ops::upsample_nearest2d,
       at::_ops::upsample_bilinear2d, at::_ops::triu, at::_ops::tril, at::_ops::triu_, at::_ops::tril_>(
-      library);
+      libraries);
 }
 
 }  // namespace flagos::ops

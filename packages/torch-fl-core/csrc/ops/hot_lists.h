@@ -6,18 +6,31 @@
 
 #include <cstdint>
 
+#include "csrc/ops/op_record.h"
+
 namespace flagos::ops {
 
-int64_t registerHotPointwise(torch::Library& library);
-int64_t registerHotActivation(torch::Library& library);
-int64_t registerHotLinear(torch::Library& library);
-int64_t registerHotReduction(torch::Library& library);
-int64_t registerHotIndexing(torch::Library& library);
-int64_t registerHotForeach(torch::Library& library);
+// Where an unboxed wrapper and, for the long way, the operator's boxed kernel are registered.
+class HotLibraries {
+ public:
+  HotLibraries(torch::Library& own, torch::Library& routed) : own_(own), routed_(routed) {}
+  void add(const OpRecord& record, torch::CppFunction wrapper);
 
-inline int64_t registerHotOperators(torch::Library& library) {
-  return registerHotPointwise(library) + registerHotActivation(library) + registerHotLinear(library) +
-         registerHotReduction(library) + registerHotIndexing(library) + registerHotForeach(library);
+ private:
+  torch::Library& own_;
+  torch::Library& routed_;
+};
+
+int64_t registerHotPointwise(HotLibraries& libraries);
+int64_t registerHotActivation(HotLibraries& libraries);
+int64_t registerHotLinear(HotLibraries& libraries);
+int64_t registerHotReduction(HotLibraries& libraries);
+int64_t registerHotIndexing(HotLibraries& libraries);
+int64_t registerHotForeach(HotLibraries& libraries);
+
+inline int64_t registerHotOperators(HotLibraries& libraries) {
+  return registerHotPointwise(libraries) + registerHotActivation(libraries) + registerHotLinear(libraries) +
+         registerHotReduction(libraries) + registerHotIndexing(libraries) + registerHotForeach(libraries);
 }
 
 }  // namespace flagos::ops

@@ -60,7 +60,7 @@
 
 namespace flagos::ops {
 
-int64_t registerHotPointwise(torch::Library& library) {
+int64_t registerHotPointwise(HotLibraries& libraries) {
   // masked_fill_ expands its mask, which makes a view.
   return registerElementwise<
              at::_ops::add_Tensor, at::_ops::add__Tensor, at::_ops::add_out, at::_ops::sub_Tensor,
@@ -89,8 +89,8 @@ int64_t registerHotPointwise(torch::Library& library) {
              at::_ops::addcmul, at::_ops::addcmul_, at::_ops::addcdiv, at::_ops::addcdiv_,
              at::_ops::lerp_Scalar, at::_ops::lerp__Scalar, at::_ops::lerp_Tensor, at::_ops::lerp__Tensor,
              at::_ops::fill__Scalar, at::_ops::fill__Tensor, at::_ops::zero_, at::_ops::isnan,
-             at::_ops::logical_and_out, at::_ops::logical_or_out, at::_ops::arange_start_out>(library) +
-         registerAll<at::_ops::masked_fill__Scalar, at::_ops::masked_fill__Tensor>(library);
+             at::_ops::logical_and_out, at::_ops::logical_or_out, at::_ops::arange_start_out>(libraries) +
+         registerAll<at::_ops::masked_fill__Scalar, at::_ops::masked_fill__Tensor>(libraries);
 }
 
 }  // namespace flagos::ops

@@ -31,7 +31,7 @@
 
 namespace flagos::ops {
 
-int64_t registerHotReduction(torch::Library& library) {
+int64_t registerHotReduction(HotLibraries& libraries) {
   return registerAll<at::_ops::sum_dim_IntList, at::_ops::sum_IntList_out, at::_ops::mean_dim,
                      at::_ops::mean_out, at::_ops::prod, at::_ops::prod_dim_int, at::_ops::max,
                      at::_ops::max_dim, at::_ops::min, at::_ops::min_dim, at::_ops::amax, at::_ops::amin,
@@ -41,7 +41,7 @@ int64_t registerHotReduction(torch::Library& library) {
                      at::_ops::cumprod, at::_ops::cumsum_, at::_ops::linalg_vector_norm,
                      at::_ops::norm_ScalarOpt_dim, at::_ops::norm_ScalarOpt_dim_dtype, at::_ops::sort_stable,
                      at::_ops::topk, at::_ops::_cummax_helper, at::_ops::equal,
-                     at::_ops::count_nonzero_dim_IntList>(library);
+                     at::_ops::count_nonzero_dim_IntList>(libraries);
 }
 
 }  // namespace flagos::ops

@@ -1,11 +1,11 @@
 // Operators that need a word of their own: reading a number, telling whether data may be swapped, dropout.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/_local_scalar_dense_native.h>
+#include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/native_dropout_native.h>
 #include <torch/library.h>
 
-#include "csrc/ops/host_call.h"
 #include "csrc/ops/op_record.h"
+#include "csrc/ops/operator_call.h"
 
 namespace flagos::ops {
 
@@ -13,11 +13,12 @@ namespace {
 
 // tensor.item(): waits for the current stream.
 at::Scalar localScalarDense(const at::Tensor& self) {
-  static const OpId id = opId(c10::OperatorName("aten::_local_scalar_dense", ""));
-  HostCall call(id);
+  static const OpId id = opId("aten::_local_scalar_dense");
+  OperatorCall call(id, {}, ownSource(self.device()));
   call.see(self);
+  call.settle();
   call.begin();
-  return at::native::_local_scalar_dense_cpu(call.alias(self));
+  return at::_ops::_local_scalar_dense::redispatch(call.keys(), call.alias(self));
 }
 
 bool isDense(const c10::DispatchKeySet& keys) {
@@ -36,9 +37,14 @@ bool hasCompatibleShallowCopyType(const at::Tensor& self, const at::Tensor& from
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_local_scalar_dense", TORCH_FN(localScalarDense));
   library.impl("_has_compatible_shallow_copy_type", TORCH_FN(hasCompatibleShallowCopyType));
-  // ATen's composite form. Its own bernoulli_ draws from the flagos generator; the CPU kernel run as a whole
-  // would draw from the CPU's default one, because the operator takes no generator.
-  library.impl("native_dropout", TORCH_FN(at::native::native_dropout_cpu));
 }
+
+// ATen's composite form. Its own bernoulli_ draws from the flagos generator; the CPU kernel run as a whole
+// would draw from the CPU's default one, because the operator takes no generator.
+[[maybe_unused]] const bool composed = [] {
+  registerComposed("aten::native_dropout",
+                   c10::KernelFunction::makeFromUnboxedFunction(TORCH_FN(at::native::native_dropout_cpu)));
+  return true;
+}();
 
 }  // namespace flagos::ops

@@ -1,10 +1,12 @@
 #include "csrc/ops/op_record.h"
 
+#include <ATen/core/enum_tag.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/jit_type.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -67,10 +69,32 @@ ArgumentKind kindOf(const c10::TypePtr& type) {
   }
 }
 
+// Composites that are routed as a whole nevertheless: on a device that PyTorch does not know by name they
+// fail or take another way. `convolution` looks for a backend by device type, `mode` for a name,
+// `conj_physical_` for a kernel in a table of PyTorch's own; `addr_` tells
+// its in-place case by the address of an argument.
+constexpr std::array<std::string_view, 5> kRoutedComposites = {
+    "aten::convolution", "aten::convolution_backward", "aten::mode.values", "aten::conj_physical_",
+    "aten::addr_"};
+
+using ComposedKernels = std::unordered_map<std::string, c10::KernelFunction>;
+
+ComposedKernels& composedKernels() {
+  static auto* instance = new ComposedKernels();  // complete before the first record; never destroyed
+  return *instance;
+}
+
 std::unique_ptr<OpRecord> makeRecord(const c10::OperatorHandle& op) {
-  auto record = std::make_unique<OpRecord>();
+  auto record = std::make_unique<OpRecord>(op);
   const c10::FunctionSchema& schema = op.schema();
-  record->id = opId(schema.operator_name());
+  const std::string name = c10::toString(schema.operator_name());
+  record->id = opId(name);
+  const auto composed = composedKernels().find(name);
+  if (composed != composedKernels().end()) record->composed = &composed->second;
+  record->whole = isRoutedWhole(name);
+  const auto& tags = op.getTags();
+  record->compared = std::find(tags.begin(), tags.end(), at::Tag::nondeterministic_seeded) == tags.end() &&
+                     schema.name().rfind("aten::empty", 0) != 0;
   record->returns = schema.returns().size();
   record->traits.host_tensors_allowed = std::find(kHostTensorsAllowed.begin(), kHostTensorsAllowed.end(),
                                                   schema.name()) != kHostTensorsAllowed.end();
@@ -100,14 +124,42 @@ Records& records() {
   return *instance;
 }
 
+std::array<std::atomic<const OpRecord*>, kMaxOps> by_id{};
+
 }  // namespace
 
 const OpRecord& opRecord(const c10::OperatorHandle& op) {
   Records& all = records();
   const std::lock_guard<std::mutex> lock(all.mutex);
   auto& slot = all.by_name[op.operator_name()];
-  if (slot == nullptr) slot = makeRecord(op);
+  if (slot == nullptr) {
+    slot = makeRecord(op);
+    by_id[slot->id].store(slot.get(), std::memory_order_release);
+  }
   return *slot;
+}
+
+const OpRecord* recordOf(OpId id) noexcept {
+  return id < kMaxOps ? by_id[id].load(std::memory_order_acquire) : nullptr;
+}
+
+void registerComposed(const std::string& name, c10::KernelFunction kernel) {
+  composedKernels().emplace(name, std::move(kernel));
+}
+
+bool isRoutedWhole(const std::string& name) noexcept {
+  return std::find(kRoutedComposites.begin(), kRoutedComposites.end(), name) != kRoutedComposites.end();
+}
+
+bool isComposed(const std::string& name) noexcept { return composedKernels().count(name) != 0; }
+
+bool hasKernel(const OpRecord& record, c10::DispatchKeySet keys) {
+  return record.op.hasComputedKernelForDispatchKey(keys.highestPriorityTypeId());
+}
+
+bool hasHostKernel(const OpRecord& record) {
+  static const c10::DispatchKeySet host_keys(c10::DispatchKey::CPU);
+  return record.composed != nullptr || hasKernel(record, host_keys);
 }
 
 }  // namespace flagos::ops

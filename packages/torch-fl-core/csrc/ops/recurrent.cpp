@@ -1,10 +1,12 @@
 // The fused cells of LSTM and GRU. PyTorch calls them on every device but the CPU and has kernels for CUDA
-// alone; here they are written in operators, with CUDA's own layout of the workspace, so that autograd's
+// alone; for the source cpu they are written in operators, with CUDA's own layout of the workspace, so that autograd's
 // formulas fit.
 #include <ATen/ATen.h>
-#include <torch/library.h>
+#include <ATen/core/boxing/KernelFunction.h>
 
 #include <tuple>
+
+#include "csrc/ops/op_record.h"
 
 namespace flagos::ops {
 
@@ -84,13 +86,18 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gruCellBa
           has_bias ? grad_hidden_gates.sum(0) : at::Tensor()};
 }
 
-}  // namespace
+[[maybe_unused]] const bool composed = [] {
+  registerComposed("aten::_thnn_fused_lstm_cell",
+                   c10::KernelFunction::makeFromUnboxedFunction(TORCH_FN(lstmCell)));
+  registerComposed("aten::_thnn_fused_lstm_cell_backward_impl",
+                   c10::KernelFunction::makeFromUnboxedFunction(TORCH_FN(lstmCellBackward)));
+  registerComposed("aten::_thnn_fused_gru_cell",
+                   c10::KernelFunction::makeFromUnboxedFunction(TORCH_FN(gruCell)));
+  registerComposed("aten::_thnn_fused_gru_cell_backward",
+                   c10::KernelFunction::makeFromUnboxedFunction(TORCH_FN(gruCellBackward)));
+  return true;
+}();
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
-  library.impl("_thnn_fused_lstm_cell", TORCH_FN(lstmCell));
-  library.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstmCellBackward));
-  library.impl("_thnn_fused_gru_cell", TORCH_FN(gruCell));
-  library.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gruCellBackward));
-}
+}  // namespace
 
 }  // namespace flagos::ops

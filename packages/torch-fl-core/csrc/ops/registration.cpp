@@ -9,23 +9,17 @@
 #include <string>
 #include <string_view>
 
-#include "csrc/ops/host_kernel.h"
 #include "csrc/ops/hot_lists.h"
 #include "csrc/ops/op_record.h"
+#include "csrc/ops/routed_kernel.h"
+#include "csrc/ops/router.h"
 #include "csrc/ops/unsupported_layouts.h"
+#include "csrc/runtime/companion.h"
 #include "csrc/runtime/devices.h"
 
 namespace flagos::ops {
 
 namespace {
-
-// Composites that are routed as a whole nevertheless: on a device that PyTorch does not know by name they
-// fail or take another way. `convolution` looks for a backend by device type, `mode` for a name,
-// `conj_physical_` for a kernel in a table of PyTorch's own; `addr_` tells
-// its in-place case by the address of an argument.
-constexpr std::array<std::string_view, 5> kRoutedComposites = {
-    "aten::convolution", "aten::convolution_backward", "aten::mode.values", "aten::conj_physical_",
-    "aten::addr_"};
 
 // Operators with a CPU kernel that must not run as a whole on the host: their result is another's business.
 constexpr std::array<std::string_view, 6> kLeftAlone = {
@@ -38,37 +32,76 @@ bool contains(const std::array<std::string_view, N>& names, const std::string& n
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool wantsKernel(const c10::OperatorHandle& op) {
+bool wantsKernel(const c10::OperatorHandle& op, c10::DispatchKey backend) {
   const std::string& name = op.schema().name();
   if (contains(kLeftAlone, name)) return false;
-  if (op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return true;
-  if (contains(kRoutedComposites, c10::toString(op.operator_name()))) return true;
+  if (op.hasKernelForDispatchKey(backend)) return true;
+  const std::string full_name = c10::toString(op.operator_name());
+  if (isComposed(full_name) || isRoutedWhole(full_name)) return true;
   // The composite kernels of _foreach_* loop over tensors on the device; as one host kernel they loop over
   // aliases.
   return name.rfind("aten::_foreach_", 0) == 0 &&
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 
-RegistrationCounts registerAllOperators() {
-  // Never destroyed: taking kernels away at exit would race with threads that still run.
+// Never destroyed: taking kernels away at exit would race with threads that still run.
+torch::Library& ownLibrary() {
   static auto* library =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  RegistrationCounts counts;
-  counts.hot = registerHotOperators(*library);
+  return *library;
+}
+
+torch::Library& routedLibrary() {
+  static auto* library = new torch::Library(torch::Library::IMPL, "aten",
+                                            routedKeys().highestPriorityTypeId(), __FILE__, __LINE__);
+  return *library;
+}
+
+torch::CppFunction routedKernel(const OpRecord& record) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RoutedKernel>(record));
+}
+
+// Gives every operator of PyTorch's that has a kernel for `backend`, and none of ours, a routed one.
+int64_t registerBoxed(c10::DispatchKey backend) {
+  int64_t count = 0;
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) || !wantsKernel(*op))
+    if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) ||
+        !wantsKernel(*op, backend))
       continue;
-    library->impl(c10::toString(name).c_str(),
-                  torch::CppFunction::makeFromBoxedFunctor(std::make_unique<HostKernel>(opRecord(*op))));
-    ++counts.boxed;
+    ownLibrary().impl(c10::toString(name).c_str(), routedKernel(opRecord(*op)));
+    ++count;
   }
+  return count;
+}
+
+RegistrationCounts registerAllOperators() {
+  RegistrationCounts counts;
+  HotLibraries libraries(ownLibrary(), routedLibrary());
+  counts.hot = registerHotOperators(libraries);
+  counts.boxed = registerBoxed(c10::DispatchKey::CPU);
   registerRefusals();
   return counts;
 }
 
+// Operators that only a companion has kernels for; which companions there are shows when devices open.
+void registerForCompanions() {
+  const int devices = flagos::detail::device_table_size.load(std::memory_order_acquire);
+  for (int i = 0; i < devices; ++i) {
+    const DeviceEntry& entry = flagos::detail::device_table[i];
+    if (entry.companion != nullptr && entry.local == 0)
+      registerBoxed(entry.companion->keys.highestPriorityTypeId());
+  }
+}
+
 }  // namespace
+
+void HotLibraries::add(const OpRecord& record, torch::CppFunction wrapper) {
+  const std::string name = c10::toString(record.op.operator_name());
+  own_.impl(name.c_str(), std::move(wrapper));
+  routed_.impl(name.c_str(), routedKernel(record));
+}
 
 const RegistrationCounts& registerOperators() {
   static const RegistrationCounts counts = registerAllOperators();
@@ -76,11 +109,15 @@ const RegistrationCounts& registerOperators() {
 }
 
 void registerOperatorsOnActivation() {
-  onActivation([] { registerOperators(); });
+  onActivation([] {
+    registerOperators();
+    registerForCompanions();
+    makeTables();
+  });
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&hostFallback>());
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&routedFallback>());
 }
 
 }  // namespace flagos::ops

@@ -5,8 +5,10 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 
+#include "csrc/runtime/companion.h"
 #include "csrc/runtime/device_arena.h"
 #include "csrc/runtime/settings.h"
 #include "csrc/runtime/stream.h"
@@ -85,6 +87,29 @@ Observers& observers() {
   return *instance;
 }
 
+const DeviceEntry* withCompanion(c10::DeviceIndex index) {
+  if (!activated()) return nullptr;
+  const DeviceEntry& entry = deviceEntry(index);
+  return entry.companion != nullptr ? &entry : nullptr;
+}
+
+[[noreturn]] void ownedByCompanion(const DeviceEntry& entry) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: the memory of ", describeDevice(entry),
+                              " is that of torch's device type '", entry.companion->name, "'. Ask torch.",
+                              entry.companion->name, ".memory for it.");
+}
+
+template <typename Function>
+void eachCompanionAllocator(Function function) {
+  const Companion* last = nullptr;
+  const int size = detail::device_table_size.load(std::memory_order_acquire);
+  for (int i = 0; i < size; ++i) {
+    const Companion* companion = detail::device_table[i].companion;
+    if (companion != nullptr && companion != last) function(*companion->allocator);
+    last = companion;
+  }
+}
+
 class FlagosDeviceAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override { return allocateOn(currentDevice(), bytes); }
@@ -93,6 +118,10 @@ class FlagosDeviceAllocator final : public c10::DeviceAllocator {
   // will be used.
   void copy_data(void* destination, const void* source, size_t bytes) const override {
     if (bytes == 0) return;
+    if (const DeviceEntry* entry = withCompanion(currentDevice())) {
+      copyByCompanion(*entry, destination, false, source, false, bytes, /*non_blocking=*/true);
+      return;
+    }
     const c10::DeviceIndex to = deviceOfPointer(destination);
     const c10::DeviceIndex from = deviceOfPointer(source);
     TORCH_CHECK(to >= 0 && from >= 0, "flagos: copy_data was given memory that this allocator does not own.");
@@ -128,6 +157,7 @@ class FlagosDeviceAllocator final : public c10::DeviceAllocator {
     TORCH_CHECK(pool.first == 0 && pool.second == 0, "flagos: there is no private memory pool (", pool.first,
                 ", ", pool.second, "): this allocator has none yet. Call empty_cache() without a pool.");
     if (shut_down.load(std::memory_order_acquire) || inBadFork()) return;
+    eachCompanionAllocator([](c10::DeviceAllocator& allocator) { allocator.emptyCache(); });
     std::exception_ptr error;
     eachArena([&](DeviceArena& arena) {
       try {
@@ -147,17 +177,27 @@ class FlagosDeviceAllocator final : public c10::DeviceAllocator {
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
     throwIfBadFork();
     index = resolveIndex(index);
+    if (const DeviceEntry* entry = withCompanion(index))
+      return entry->companion->allocator->getDeviceStats(companionDevice(*entry).index());
     if (DeviceArena* arena = existingArena(index)) return arena->stats();
     return activated() ? arenaOf(index).stats() : c10::CachingDeviceAllocator::DeviceStats{};
   }
 
   void resetAccumulatedStats(c10::DeviceIndex index) override {
     throwIfBadFork();
+    if (const DeviceEntry* entry = withCompanion(resolveIndex(index))) {
+      entry->companion->allocator->resetAccumulatedStats(companionDevice(*entry).index());
+      return;
+    }
     if (activated()) arenaOf(resolveIndex(index)).resetAccumulatedStats();
   }
 
   void resetPeakStats(c10::DeviceIndex index) override {
     throwIfBadFork();
+    if (const DeviceEntry* entry = withCompanion(resolveIndex(index))) {
+      entry->companion->allocator->resetPeakStats(companionDevice(*entry).index());
+      return;
+    }
     if (activated()) arenaOf(resolveIndex(index)).resetPeakStats();
   }
 
@@ -193,6 +233,8 @@ c10::DeviceAllocator* deviceAllocator() noexcept { return &instance(); }
 
 c10::DataPtr allocateLabelled(c10::DeviceIndex device, size_t bytes, c10::Device label) {
   if (C10_UNLIKELY(bytes == 0)) return {nullptr, nullptr, &deleteBlock, label};
+  const DeviceEntry& entry = deviceEntry(device);
+  if (entry.companion != nullptr) return allocateFromCompanion(entry, bytes, label);
   Block* block = allocateBlock(device, bytes, currentStream(device).id());
   return {block->address, block, &deleteBlock, label};
 }
@@ -228,17 +270,24 @@ void recordStream(const c10::DataPtr& pointer, c10::Stream stream) {
     block->arena->recordUse(block, stream);
     return;
   }
+  const DeviceEntry& entry = deviceEntry(stream.device_index());
+  if (entry.companion != nullptr) {
+    entry.companion->guard->recordDataPtrOnStream(pointer, toCompanion(entry, stream));
+    return;
+  }
   bool found = false;
   eachArena([&](DeviceArena& arena) { found = found || arena.recordUse(pointer.get(), stream); });
 }
 
 void setMemoryFraction(c10::DeviceIndex device, double fraction) {
   throwIfBadFork();
+  if (const DeviceEntry* entry = withCompanion(resolveIndex(device))) ownedByCompanion(*entry);
   arenaOf(resolveIndex(device)).setFraction(fraction);
 }
 
 double memoryFraction(c10::DeviceIndex device) {
   throwIfBadFork();
+  if (const DeviceEntry* entry = withCompanion(resolveIndex(device))) ownedByCompanion(*entry);
   return arenaOf(resolveIndex(device)).fraction();
 }
 
@@ -260,9 +309,55 @@ c10::DeviceIndex deviceOfPointer(const void* pointer) {
   return found;
 }
 
+namespace {
+
+// Addresses that rawAllocate took from a companion: its allocator does not say whether one is its own.
+struct RawAddresses {
+  std::mutex mutex;
+  std::unordered_map<void*, c10::DataPtr> held;  // guarded by mutex
+};
+
+RawAddresses& rawAddresses() {
+  static auto* const instance = new RawAddresses;
+  return *instance;
+}
+
+void* rawAllocateFromCompanion(const DeviceEntry& entry, size_t bytes, c10::StreamId id) {
+  const c10::Stream stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, entry.index), id);
+  const c10::Stream before = exchangeCurrentStream(stream);
+  c10::DataPtr pointer;
+  try {
+    pointer = allocateFromCompanion(entry, bytes, stream.device());
+  } catch (...) {
+    exchangeCurrentStream(before);
+    throw;
+  }
+  exchangeCurrentStream(before);
+  void* address = pointer.get();
+  RawAddresses& raw = rawAddresses();
+  const std::lock_guard<std::mutex> lock(raw.mutex);
+  raw.held.emplace(address, std::move(pointer));
+  return address;
+}
+
+bool rawReleaseToCompanion(void* address) {
+  c10::DataPtr pointer;  // freed after the lock
+  RawAddresses& raw = rawAddresses();
+  const std::lock_guard<std::mutex> lock(raw.mutex);
+  const auto found = raw.held.find(address);
+  if (found == raw.held.end()) return false;
+  pointer = std::move(found->second);
+  raw.held.erase(found);
+  return true;
+}
+
+}  // namespace
+
 void* rawAllocate(c10::DeviceIndex device, size_t bytes, c10::StreamId stream) {
   device = resolveIndex(device);
   if (bytes == 0) return nullptr;
+  if (const DeviceEntry* entry = withCompanion(device))
+    return rawAllocateFromCompanion(*entry, bytes, stream);
   // Throws for an id that was never given out.
   (void)streamHandle(c10::Stream(c10::Stream::UNSAFE, c10::Device(kDeviceType, device), stream));
   return allocateBlock(device, bytes, stream)->address;
@@ -274,6 +369,7 @@ void rawRelease(void* pointer) {
   eachArena([&](DeviceArena& arena) {
     if (block == nullptr) block = arena.blockAt(pointer);
   });
+  if (block == nullptr && rawReleaseToCompanion(pointer)) return;
   TORCH_CHECK_VALUE(block != nullptr, "flagos: ", pointer,
                     " is not the start of memory that is allocated here.");
   deleteBlock(block);

@@ -7,12 +7,15 @@
 #include <sstream>
 #include <utility>
 
+#include "csrc/runtime/companion.h"
 #include "csrc/runtime/device_allocator.h"
 #include "csrc/runtime/event.h"
 #include "csrc/runtime/fork.h"
+#include "csrc/runtime/generator.h"
 #include "csrc/runtime/host_allocator.h"
 #include "csrc/runtime/settings.h"
 #include "csrc/runtime/stream_table.h"
+#include "csrc/runtime/thread_device.h"
 
 namespace flagos {
 namespace detail {
@@ -35,7 +38,8 @@ struct Runtime {
   std::atomic<bool> emulated_allowed{false};
   std::atomic<bool> shut_down{false};
   std::vector<void (*)()> on_activation;
-  std::atomic<int> known_count{0};  // the table's size, kept over a fork and the shutdown
+  std::vector<std::function<void()>> on_opened;  // emptied by the one thread that calls them
+  std::atomic<int> known_count{0};               // the table's size, kept over a fork and the shutdown
 };
 
 // Leaked: tensors and streams are destroyed after any static destructor of ours would have run.
@@ -100,10 +104,25 @@ bool openLibrary(BackendRecord& record) {
   return false;
 }
 
+void chooseCompanion(BackendRecord& record) {
+  if (record.request.companion.empty()) return;
+  if (setting("FLAGOS_COMPANION") == "off") {
+    record.companion_reason = "switched off by FLAGOS_COMPANION";
+    return;
+  }
+  record.companion = findCompanion(record.request.companion, record.device_count, record.companion_reason);
+}
+
 void shutDownBackend(Runtime& state, size_t which) {
   state.records[which].library->tables().system.shutdown();
   state.initialised[which] = false;
   detail::noteInitialised(-1);
+}
+
+int selectedCount(const Runtime& state) {
+  int count = 0;
+  for (const BackendRecord& record : state.records) count += record.state == BackendState::Selected ? 1 : 0;
+  return count;
 }
 
 // Opens and initialises one backend, for at most `room` devices. Never throws; the record says how it went.
@@ -136,12 +155,16 @@ void openBackend(Runtime& state, size_t which, int room) {
     reason << "it reports " << count << " devices; there is room for 0 to " << room << " (" << kMaxDevices
            << " over all backends)";
     fail(record, BackendState::Failed, reason.str());
+  } else if (selectedCount(state) == kMaxBackends) {
+    fail(record, BackendState::Failed,
+         "there is room for " + std::to_string(kMaxBackends) + " backends in one process");
   } else if (count == 0) {
     fail(record, BackendState::NoDevice, "the runtime is there and reports no device");
   } else {
     record.state = BackendState::Selected;
     record.reason.clear();
     record.device_count = count;
+    chooseCompanion(record);
     return;
   }
   shutDownBackend(
@@ -180,6 +203,7 @@ int openAll(Runtime& state, bool emulated, int room) {
 // Makes the devices of all selected backends visible. The only writer of the table; runs once.
 void publish(Runtime& state) {
   int next = 0;
+  uint8_t slot = 0;
   for (BackendRecord& record : state.records) {
     if (record.state != BackendState::Selected) continue;
     record.first_device = next;
@@ -189,12 +213,29 @@ void publish(Runtime& state) {
       entry.backend = &record;
       entry.local = local;
       entry.index = static_cast<c10::DeviceIndex>(next);
-      entry.host_accessible = record.host_access == FLAGOS_HAL_HOST_ACCESS_COHERENT;
+      entry.slot = slot;
+      entry.companion = record.companion;
+      entry.host_accessible =
+          record.companion == nullptr && record.host_access == FLAGOS_HAL_HOST_ACCESS_COHERENT;
     }
+    ++slot;
+    detail::followCompanion(record);
   }
   state.known_count.store(next, std::memory_order_relaxed);
   detail::device_table_size.store(next, std::memory_order_release);
+  seedCompanions();
   for (auto* callback : state.on_activation) callback();
+}
+
+// Calls what waits for the devices. The lock is not held: a callback may use the runtime, and take locks of its
+// own such as Python's.
+void runOpened(Runtime& state) {
+  std::vector<std::function<void()>> callbacks;
+  {
+    std::lock_guard<std::mutex> lock(state.mutex);
+    callbacks.swap(state.on_opened);
+  }
+  for (const auto& callback : callbacks) callback();
 }
 
 // Opens what may be opened and publishes the table if that gave a device. The number of devices. Lock held.
@@ -293,9 +334,18 @@ void onActivation(void (*callback)()) {
   state.on_activation.push_back(callback);
 }
 
-c10::DeviceIndex activate() {
-  throwIfBadFork();
+void onOpened(std::function<void()> callback) {
   Runtime& state = runtime();
+  {
+    std::lock_guard<std::mutex> lock(state.mutex);
+    state.on_opened.push_back(std::move(callback));
+  }
+  if (activated()) runOpened(state);
+}
+
+namespace {
+
+c10::DeviceIndex openOrThrow(Runtime& state) {
   std::lock_guard<std::mutex> lock(state.mutex);
   TORCH_CHECK(
       !state.shut_down.load(),
@@ -309,6 +359,16 @@ c10::DeviceIndex activate() {
   return static_cast<c10::DeviceIndex>(count);
 }
 
+}  // namespace
+
+c10::DeviceIndex activate() {
+  throwIfBadFork();
+  Runtime& state = runtime();
+  const c10::DeviceIndex count = openOrThrow(state);
+  runOpened(state);
+  return count;
+}
+
 bool activated() noexcept { return detail::device_table_size.load(std::memory_order_acquire) > 0; }
 
 c10::DeviceIndex deviceCount() noexcept {
@@ -317,12 +377,17 @@ c10::DeviceIndex deviceCount() noexcept {
   Runtime& state = runtime();
   if (inBadFork()) return static_cast<c10::DeviceIndex>(state.known_count.load());
   if (state.shut_down.load()) return 0;
+  int count = 0;
   try {
-    std::lock_guard<std::mutex> lock(state.mutex);
-    return static_cast<c10::DeviceIndex>(openDevices(state, state.emulated_allowed.load(), false));
-  } catch (const std::exception&) {  // out of memory while writing down a reason; a count must not throw
-    return 0;
+    {
+      std::lock_guard<std::mutex> lock(state.mutex);
+      count = openDevices(state, state.emulated_allowed.load(), false);
+    }
+    if (count > 0) runOpened(state);
+  } catch (const std::exception& error) {  // a count must not throw
+    TORCH_WARN("flagos: while the devices were opened: ", error.what());
   }
+  return static_cast<c10::DeviceIndex>(count);
 }
 
 c10::DeviceIndex possibleDeviceCount() noexcept {

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,8 +20,11 @@
 
 namespace flagos {
 
+struct Companion;  // companion.h
+
 inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
 inline constexpr int kMaxDevices = 64;
+inline constexpr int kMaxBackends = 16;  // with devices, in one process
 
 // What Python's discovery found, in the order of the devices. Opening happens at activation.
 struct BackendRequest {
@@ -28,6 +32,7 @@ struct BackendRequest {
   std::string path;           // the HAL library
   bool private_copy = false;  // a second instance of the same library
   bool emulated = false;  // joins only when activated (design: the reference backend where nothing else is)
+  std::string companion;  // the device type of torch that serves the same chips ("cuda"); empty: none
   std::string skip;       // why discovery says that it is not to be opened ("disabled: …"); empty: it may be
 };
 
@@ -45,15 +50,19 @@ struct BackendRecord {
   int64_t host_access = 0;  // FLAGOS_HAL_HOST_ACCESS_…
   int64_t alignment = 64;
   bool async_streams = true;
+  const Companion* companion = nullptr;
+  std::string companion_reason;           // in words: why there is none, where the request names one
   std::shared_ptr<hal::Library> library;  // null unless opened
 };
 
 struct DeviceEntry {
   const hal::Tables* hal = nullptr;
   const BackendRecord* backend = nullptr;
-  int32_t local = 0;             // index within the backend
-  c10::DeviceIndex index = 0;    // global index
-  bool host_accessible = false;  // host_access == COHERENT: a host kernel may use device pointers
+  const Companion* companion = nullptr;  // null: core runs on the HAL alone
+  int32_t local = 0;                     // index within the backend
+  c10::DeviceIndex index = 0;            // global index
+  uint8_t slot = 0;                      // of the backend, 0, 1, … in the order of devices
+  bool host_accessible = false;          // host_access == COHERENT: a host kernel may use device pointers
 };
 
 // Replaces the list of backends; only before the first use. Opens nothing.
@@ -73,6 +82,10 @@ FLAGOS_API bool activated() noexcept;
 // Has `callback` called once, when the devices are there, after those that were added before. It runs under
 // the lock of activation, with or without the GIL. To be added before the first use.
 FLAGOS_API void onActivation(void (*callback)());
+
+// Has `callback` called once after activation, by the thread that opened the devices and without its lock; at
+// once where the devices are open. What it throws reaches the caller of activate().
+FLAGOS_API void onOpened(std::function<void()> callback);
 
 // Devices of backends that are not emulated (opens those); with allowEmulated(), or once activated, all of
 // them. Never throws: a backend that fails counts 0 and keeps its reason. In a bad fork: the parent's number.

@@ -1,4 +1,5 @@
-// Events: a HAL event made at its first record, of the device of the stream it is recorded on.
+// Events: a HAL event, or the companion's, made at its first record, of the device of the stream it is
+// recorded on.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -7,7 +8,7 @@
 
 namespace flagos {
 
-// Move-only owner of one HAL event. Destruction never throws and is a no-op after shutdown, which destroys
+// Move-only owner of one event. Destruction never throws and is a no-op after shutdown, which destroys
 // the HAL events itself.
 class FLAGOS_API Event {
  public:
@@ -25,12 +26,16 @@ class FLAGOS_API Event {
   bool query() const;  // true if never recorded
   void synchronize() const;
   double elapsedMs(const Event& end) const;
-  bool recorded() const noexcept { return handle_ != nullptr; }
+  bool recorded() const noexcept { return handle_ != nullptr || companion_event_ != nullptr; }
   c10::DeviceIndex device() const noexcept { return device_; }
   flagos_hal_event* handle() const noexcept { return handle_; }
 
  private:
+  void recordOnCompanion(const DeviceEntry& entry, c10::Stream stream);
+  void checkDevice(const DeviceEntry& entry) const;
+
   flagos_hal_event* handle_ = nullptr;
+  void* companion_event_ = nullptr;  // on a device with a companion, in place of handle_
   c10::DeviceIndex device_ = -1;
   uint32_t flags_ = 0;
 };

@@ -1,4 +1,5 @@
-// The random generator of a flagos device: Philox (seed, offset), 16 bytes of state.
+// The random generator of a flagos device: Philox (seed, offset), 16 bytes of state. On a device with a
+// companion its state is that of a generator of the companion's, which it holds.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -27,6 +28,7 @@ class FLAGOS_API FlagosGenerator final : public c10::GeneratorImpl {
  public:
   explicit FlagosGenerator(c10::DeviceIndex device);
   FlagosGenerator(c10::DeviceIndex device, std::shared_ptr<PhiloxState> state);
+  FlagosGenerator(c10::DeviceIndex device, at::Generator companion);
   ~FlagosGenerator() override = default;
 
   void set_current_seed(uint64_t seed) override;  // also resets the offset
@@ -49,12 +51,23 @@ class FLAGOS_API FlagosGenerator final : public c10::GeneratorImpl {
   // mutex itself.
   std::pair<uint64_t, uint64_t> reserve(uint64_t count);
 
+  // What kernels of the companion draw from; undefined on a device without one.
+  const at::Generator& companion() const noexcept { return companion_; }
+
  private:
   FlagosGenerator* clone_impl() const override;
   // Both mutex_ and this generator's state, in that order.
   std::pair<uint64_t, uint64_t> advance(uint64_t count);
 
-  std::shared_ptr<PhiloxState> state_;  // never null; changed under mutex_
+  // Runs `function` on the companion's generator under that one's mutex.
+  template <typename Function>
+  auto onCompanion(Function function) const {
+    const std::lock_guard<std::mutex> lock(companion_.mutex());
+    return function(*companion_.unsafeGetGeneratorImpl());
+  }
+
+  std::shared_ptr<PhiloxState> state_;  // null if companion_ is there; changed under mutex_
+  mutable at::Generator companion_;     // undefined on a device without a companion
 };
 
 // The device's own generator; −1: of the current device. Made when first asked for, with the seed of the last
@@ -64,6 +77,10 @@ FLAGOS_API at::Generator newGenerator(c10::DeviceIndex device);
 
 // Seeds the default generators of all devices, also those that do not exist yet. Activates nothing.
 FLAGOS_API void seedAll(uint64_t seed);
+
+// Gives the companions' default generators the seed of a torch.manual_seed from before the devices were open:
+// their kernels draw from them directly.
+void seedCompanions();
 
 // `generator` if given (checked: of flagos, of this device), else the device's default one.
 FLAGOS_API FlagosGenerator& generatorFor(const std::optional<at::Generator>& generator,

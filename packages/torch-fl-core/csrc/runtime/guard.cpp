@@ -29,7 +29,7 @@ struct FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
     if (C10_LIKELY(device.index() == detail::thread_device.applied)) return device;
     return flagosDevice(detail::exchangeDeviceSlow(device.index()));
   }
-  c10::Device getDevice() const override { return flagosDevice(detail::thread_device.index); }
+  c10::Device getDevice() const override { return flagosDevice(detail::currentIndex()); }
   void setDevice(c10::Device device) const override {
     if (device.index() != detail::thread_device.applied) setDeviceLazily(device.index());
   }

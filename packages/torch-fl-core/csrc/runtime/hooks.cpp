@@ -1,9 +1,12 @@
 // The hooks: what PyTorch asks of an accelerator outside of kernels.
+#include <ATen/Context.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 
+#include "csrc/runtime/companion.h"
 #include "csrc/runtime/device_allocator.h"
 #include "csrc/runtime/devices.h"
 #include "csrc/runtime/generator.h"
@@ -13,12 +16,28 @@
 namespace flagos {
 namespace {
 
+std::optional<c10::Device> deviceOfCompanionPointer(const Companion& companion, const void* pointer) {
+  try {
+    const c10::Device device =
+        at::globalContext().getDeviceFromPtr(const_cast<void*>(pointer), companion.type);
+    if (const DeviceEntry* entry = deviceOfCompanion(device)) return c10::Device(kDeviceType, entry->index);
+  } catch (const c10::Error&) {  // its way to say that the memory is not on a device
+  }
+  return std::nullopt;
+}
+
 // Asks every selected backend what the pointer is.
 c10::Device deviceOfPointer(const void* pointer) {
   const c10::DeviceIndex count = activate();
   bool pinned = false;
   for (c10::DeviceIndex i = 0; i < count;) {
     const DeviceEntry& entry = deviceEntry(i);
+    if (entry.companion != nullptr) {
+      const auto found = deviceOfCompanionPointer(*entry.companion, pointer);
+      if (found.has_value()) return *found;
+      i = static_cast<c10::DeviceIndex>(i + entry.backend->device_count);
+      continue;
+    }
     flagos_hal_pointer_info info{};
     info.struct_size = sizeof(info);
     FLAGOS_CHECK(entry, entry.hal->memory.pointer_info(pointer, &info), "ask whose memory a pointer is");
@@ -79,11 +98,16 @@ void FlagosHooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t siz
   const size_t kept = std::min(size, storage.nbytes());
   if (kept > 0) {
     const c10::Stream stream = currentStream(index);
-    FLAGOS_CHECK(entry,
-                 entry.hal->memory.copy_async(streamHandle(stream), fresh.get(), storage.data(), kept,
-                                              FLAGOS_HAL_COPY_DEVICE_TO_DEVICE),
-                 ("copy " + std::to_string(kept) + " bytes to a storage's new memory").c_str());
-    if (isFromDeviceAllocator(storage.data_ptr())) recordStream(storage.data_ptr(), stream);
+    if (entry.companion != nullptr) {
+      copyByCompanion(entry, fresh.get(), false, storage.data(), false, kept, /*non_blocking=*/true);
+    } else {
+      FLAGOS_CHECK(entry,
+                   entry.hal->memory.copy_async(streamHandle(stream), fresh.get(), storage.data(), kept,
+                                                FLAGOS_HAL_COPY_DEVICE_TO_DEVICE),
+                   ("copy " + std::to_string(kept) + " bytes to a storage's new memory").c_str());
+    }
+    if (entry.companion != nullptr || isFromDeviceAllocator(storage.data_ptr()))
+      recordStream(storage.data_ptr(), stream);
   }
   target->set_data_ptr_noswap(std::move(fresh));
   target->set_nbytes(size);

@@ -1,5 +1,6 @@
 #include "csrc/runtime/host_allocator.h"
 
+#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "csrc/runtime/companion.h"
 #include "csrc/runtime/host_pool.h"
 
 namespace flagos {
@@ -66,7 +68,10 @@ class FlagosHostAllocator final : public at::HostAllocator {
     const c10::Device cpu(c10::DeviceType::CPU);
     if (bytes == 0) return {nullptr, nullptr, &deleteBlock, cpu};
     if (C10_UNLIKELY(inBadFork())) throwIfBadFork();
-    HostBlock* block = pool().allocate(bytes, deviceEntry(currentDevice()));
+    const DeviceEntry& device = deviceEntry(currentDevice());
+    // Its copy kernels keep memory of its own allocator until the stream has passed, and no other.
+    if (device.companion != nullptr) return at::getHostAllocator(device.companion->type)->allocate(bytes);
+    HostBlock* block = pool().allocate(bytes, device);
     return {block->address, block, &deleteBlock, cpu};
   }
 
@@ -76,12 +81,21 @@ class FlagosHostAllocator final : public at::HostAllocator {
 
   // The context is not looked at: callers pass that of any tensor, pinned or not, and the address tells the
   // same.
-  bool record_event(void* pointer, void* /*context*/, c10::Stream stream) override {
+  bool record_event(void* pointer, void* context, c10::Stream stream) override {
+    const DeviceEntry& device = deviceEntry(stream.device_index());
+    if (device.companion != nullptr)
+      return at::getHostAllocator(device.companion->type)
+          ->record_event(pointer, context, toCompanion(device, stream));
     return recordPinnedUse(pointer, stream);
   }
 
   void empty_cache() override {
-    if (!shut_down.load(std::memory_order_acquire) && !inBadFork()) pool().emptyCache();
+    if (shut_down.load(std::memory_order_acquire) || inBadFork()) return;
+    pool().emptyCache();
+    for (c10::DeviceIndex i = 0; i < detail::device_table_size.load(std::memory_order_acquire); ++i) {
+      const Companion* companion = detail::device_table[i].companion;
+      if (companion != nullptr) at::getHostAllocator(companion->type)->empty_cache();
+    }
   }
 
   at::HostStats get_stats() override {
@@ -123,6 +137,9 @@ bool takenByOthers() noexcept {
 // Whether the backend of `device` itself knows `pointer` as pinned, e.g. memory that another library has
 // registered.
 bool backendSaysPinned(const DeviceEntry& device, const void* pointer) {
+  if (device.companion != nullptr) {
+    return at::globalContext().getAcceleratorHooksInterface(device.companion->type).isPinnedPtr(pointer);
+  }
   int64_t knows_host = 0;
   if (device.hal->system.capability(FLAGOS_HAL_CAP_POINTER_INFO, &knows_host) != FLAGOS_HAL_STATUS_OK ||
       knows_host == 0) {

@@ -249,11 +249,74 @@ class ops:
     def registered() -> dict[str, int]:
         """How many aten overloads have a kernel: unboxed wrappers (hot) and by schema (boxed)."""
     @staticmethod
-    def counters() -> list[tuple[str, str, int, int]]:
-        """(operator, source, calls, bytes copied between host and device for it) since the start or the
-        last reset."""
+    def counters() -> list[tuple[str, str, int, int, int, int]]:
+        """(operator, source, device, calls, bytes copied between host and device for it, nanoseconds while
+        timing was on) since the start or the last reset."""
+    @staticmethod
+    def set_timing(on: bool) -> None:
+        """Measure how long each call takes the host; costs every call a little."""
+    @staticmethod
+    def as_companion(tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of the companion's device type over the memory of a flagos tensor."""
+    @staticmethod
+    def from_companion(tensor: torch.Tensor) -> torch.Tensor:
+        """A flagos tensor over the memory of a tensor of the companion."""
     @staticmethod
     def settle_autograd() -> bool:
         """Wait until autograd's workers have left all backward passes; False if that cannot be known."""
     @staticmethod
     def reset_counters() -> None: ...
+
+class routes:
+    """Which source serves an operator (csrc/bindings/bind_routes.cpp). A candidate is {"source": name} with, if
+    wanted, "when" (a condition) and "on_error" ("raise" or "next")."""
+
+    @staticmethod
+    def sources() -> list[str]: ...
+    @staticmethod
+    def operators() -> list[str]:
+        """The operators that are routed: "aten::add.Tensor"."""
+    @staticmethod
+    def backends() -> list[str]:
+        """The backends with devices, in the order of these; opens them."""
+    @staticmethod
+    def capability(op: str, backend: str) -> list[str]:
+        """The sources that have an implementation here and now."""
+    @staticmethod
+    def decide(op: str, backend: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Which candidate would serve a call, and why not the others; without arguments, as far as known."""
+    @staticmethod
+    def on_open(function: Callable[[], Any]) -> None:
+        """Have a function called once the devices are open; at once if they are."""
+    @staticmethod
+    def publish(backend: str, routes: dict[str, Any], default: list[dict[str, Any]]) -> int:
+        """Replace a backend's routes; the number of its table."""
+    @staticmethod
+    def update(backend: str, routes: dict[str, Any]) -> int:
+        """Change the routes of some operators; None gives one the default order again."""
+    @staticmethod
+    def push(routes: dict[str, dict[str, Any]]) -> None:
+        """Lay routes over all others for this thread and the backward passes that it starts."""
+    @staticmethod
+    def pop() -> None: ...
+    @staticmethod
+    def register_python(source: str, op: str, backend: str | None, function: Callable[..., Any]) -> None:
+        """Let a Python function implement an operator for a source; NotImplemented declines."""
+    @staticmethod
+    def unregister_python(source: str, op: str, backend: str | None) -> None: ...
+    @staticmethod
+    def set_check(on: bool) -> None:
+        """Run every operator by a second source too, and compare."""
+    @staticmethod
+    def check_report() -> list[dict[str, str]]: ...
+    @staticmethod
+    def set_fallback(policy: str) -> None:
+        """allow, warn or error: what an operator of a real accelerator that runs on the host is."""
+    @staticmethod
+    def fallback() -> str: ...
+    @staticmethod
+    def on_fallback(function: Callable[[str, str], Any]) -> None:
+        """Have a function called with (operator, device) at the first fallback of each operator."""
+    @staticmethod
+    def declines() -> list[tuple[str, str, int]]:
+        """(operator, source, how often it declined)."""

@@ -16,6 +16,7 @@ from torch.utils import backend_registration
 
 from torch_fl_base import _env, _log, _native, discovery
 from torch_fl_base.autoload import DEVICE
+from torch_fl_base.routes import start as routes
 from torch_fl_base.spec import BackendError
 
 _lock = threading.Lock()
@@ -44,6 +45,7 @@ def claim(explicit: bool) -> None:
         elif explicit and _fault is not None:
             _configure(explicit)  # raises it, unless the program has set the variable right since
         if explicit:
+            routes.check()
             native = _native.load()
             native.ops.register()
             native.devices.allow_emulated()
@@ -105,6 +107,7 @@ def _configure(explicit: bool) -> None:
         settings = _env.runtime_settings()
         levels = _env.LOG.read()
         records[:] = discovery.discover()
+        routes.start(records, explicit)
     except BackendError as error:
         if explicit:
             raise

@@ -135,6 +135,12 @@ def _trace(text: str) -> str:
     return text
 
 
+def _assignments(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    from torch_fl_base.routes.shorthand import parse
+
+    return parse(text)
+
+
 def _levels(text: str) -> tuple[tuple[str, str], ...]:
     levels = []
     for part in text.split(","):
@@ -202,6 +208,63 @@ ALLOCATOR: Variable[str] = Variable(
     "`direct` asks the backend for every block of device memory, to find faults that a cache hides.",
     _choice("caching", "direct"),
 )
+ROUTES: Variable[tuple[tuple[str, tuple[str, ...]], ...]] = Variable(
+    "FLAGOS_ROUTES",
+    "routes",
+    "`<operator>=<source>[,<source>…]`, separated by `;`; `*` in an operator stands for any characters; "
+    "sources: native, boxed, gems, gems_cpp, triton, tileops, cpu",
+    (),
+    "none",
+    "Which source serves an operator, over all route tables: `mm=cpu; _foreach_*=boxed,cpu`.",
+    _assignments,
+)
+ROUTES_FILE: Variable[str] = Variable(
+    "FLAGOS_ROUTES_FILE",
+    "path",
+    "path of a route table (docs/routing.md)",
+    "",
+    "none",
+    "A route table of one's own, over those of the backends.",
+    lambda text: text,
+)
+ROUTE_CHECK: Variable[bool] = Variable(
+    "FLAGOS_ROUTE_CHECK",
+    "truth value",
+    _TRUTH_TEXT,
+    False,
+    "0",
+    "Run every operator by a second source too and report results that differ; slow.",
+    _truth,
+)
+FALLBACK: Variable[str] = Variable(
+    "FLAGOS_FALLBACK",
+    "choice",
+    "error, warn, allow",
+    "warn",
+    "warn",
+    "What happens when an operator runs on the host because the device has no kernel for it.",
+    _choice("error", "warn", "allow"),
+)
+COMPANION: Variable[str] = Variable(
+    "FLAGOS_COMPANION",
+    "choice",
+    "auto, off",
+    "auto",
+    "auto",
+    "Whether a backend uses the memory, streams and kernels of the device type that torch itself serves on "
+    "the same chips.",
+    _choice("auto", "off"),
+)
+ALIAS_CUDA: Variable[bool] = Variable(
+    "FLAGOS_ALIAS_CUDA",
+    "truth value",
+    _TRUTH_TEXT,
+    False,
+    "0",
+    "Device strings and torch.cuda calls of programs written for CUDA go to flagos; only where torch has no "
+    "CUDA device.",
+    _truth,
+)
 REFERENCE_DEVICES: Variable[int] = Variable(
     "FLAGOS_REFERENCE_DEVICES",
     "integer",
@@ -268,6 +331,12 @@ VARIABLES: tuple[Variable[Any], ...] = (
     BACKENDS,
     AUTOLOAD,
     ALLOCATOR,
+    ROUTES,
+    ROUTES_FILE,
+    ROUTE_CHECK,
+    FALLBACK,
+    COMPANION,
+    ALIAS_CUDA,
     LOG,
     HAL_VALIDATE,
     HAL_TRACE,
@@ -306,11 +375,14 @@ def unknown(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     or ""."""
     from difflib import get_close_matches
 
-    declared = [variable.name for variable in VARIABLES]
+    # What all names begin with would make every name look like every other.
+    declared = [variable.name.removeprefix("FLAGOS_") for variable in VARIABLES]
     found = {}
     for name in sorted(os.environ if environ is None else environ):
-        if name.startswith("FLAGOS_") and name not in declared:
-            found[name] = next(iter(get_close_matches(name, declared, n=1)), "")
+        rest = name.removeprefix("FLAGOS_")
+        if rest != name and rest not in declared:
+            close = get_close_matches(rest, declared, n=1)
+            found[name] = f"FLAGOS_{close[0]}" if close else ""
     return found
 
 
@@ -322,6 +394,7 @@ def runtime_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]
     problems = check(environ)
     if problems:
         raise BackendError("\n".join(problems))
-    settings = {variable.name: str(variable.read(environ)) for variable in (HAL_TRACE, ALLOCATOR)}
+    told = (HAL_TRACE, ALLOCATOR, COMPANION, FALLBACK)
+    settings = {variable.name: str(variable.read(environ)) for variable in told}
     settings[HAL_VALIDATE.name] = "1" if HAL_VALIDATE.read(environ) else "0"
     return settings

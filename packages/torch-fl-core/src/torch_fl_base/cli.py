@@ -1,7 +1,7 @@
-"""The command `torch-fl`: doctor, preflight, conformance. None of them imports torch_fl; shell completion is
-typer's.
+"""The command `torch-fl`: doctor, preflight, conformance, routes. Shell completion is typer's.
 
 `torch-fl --install-completion` installs it; `torch-fl-preflight` and `torch-fl-conformance` are short names.
+Only `routes list` and `routes explain` import torch_fl.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from torch_fl_base import cli_routes as _routes
 from torch_fl_base import doctor as _doctor
 from torch_fl_base import preflight as _preflight
 from torch_fl_base.discovery import State
@@ -27,6 +28,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
+
+app.add_typer(_routes.app, name="routes")
 
 _JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 _STYLES = {State.SELECTED: "green", State.FAILED: "red", State.ABI_REFUSED: "red"}

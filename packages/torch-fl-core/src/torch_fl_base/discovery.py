@@ -59,6 +59,7 @@ class Record(NamedTuple):
             "path": str(self.spec.library) if self.spec else "",
             "private_copy": self.private_copy,
             "emulated": self.emulated,
+            "companion": (self.spec.companion if self.spec else None) or "",
         }
         if self.state is not State.WAITING:
             request["skip"] = f"{self.state}: {self.reason}"

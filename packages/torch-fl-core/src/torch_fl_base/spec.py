@@ -35,6 +35,9 @@ class BackendSpec:
     """Other names accepted in FLAGOS_BACKENDS."""
     emulated: bool = False
     """No hardware: joins only where nothing else has a device, or where FLAGOS_BACKENDS names it."""
+    companion: str | None = None
+    """The device type under which a build of torch for these chips serves them itself ("cuda"). Where the
+    process has it, core uses its memory, streams and kernels (FLAGOS_COMPANION=off: the HAL alone)."""
     unavailable_reason: str | None = None
     """Why this build of the package cannot be used (for instance: its library is not written yet)."""
     distribution: str | None = None

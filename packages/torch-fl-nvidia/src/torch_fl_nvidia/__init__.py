@@ -12,10 +12,13 @@ __all__ = ["__version__", "backend"]
 
 def backend() -> BackendSpec:
     """Describe the backend. Pure data."""
+    here = Path(__file__).parent
     return BackendSpec(
         name="nvidia",
-        library=Path(__file__).parent / "libflagos_hal_nvidia.so",
+        library=here / "libflagos_hal_nvidia.so",
+        routes=here / "routes.toml",
         built_for_abi=(1, 0),
         probe_paths=("/dev/nvidia[0-9]*",),
         aliases=("cuda",),
+        companion="cuda",
     )

@@ -1,4 +1,4 @@
-#include "csrc/ops/host_generator.h"
+#include "csrc/ops/source_generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/MT19937RNGEngine.h>
@@ -31,6 +31,14 @@ at::Generator hostGenerator(const std::optional<at::Generator>& given, c10::Devi
   impl->set_next_float_normal_sample(std::nullopt);
   impl->set_next_double_normal_sample(std::nullopt);
   return generator;
+}
+
+std::optional<at::Generator> sourceGenerator(const std::optional<at::Generator>& given,
+                                             const OperatorCall& call) {
+  if (call.source() != Source::Boxed) return hostGenerator(given, call.device());
+  if (!given.has_value() || !given->defined()) return given;  // its default one is the flagos default one's
+  if (given->device() == call.target()) return given;
+  return generatorFor(given, call.device()).companion();
 }
 
 }  // namespace flagos::ops

@@ -1,11 +1,12 @@
-// The staged half of HostCall: device memory that the host cannot touch is copied to buffers and back.
+// The staged half of OperatorCall: device memory that the host cannot touch is copied to buffers and back.
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
 
 #include <algorithm>
 
-#include "csrc/ops/host_call.h"
+#include "csrc/ops/counters.h"
+#include "csrc/ops/operator_call.h"
 #include "csrc/runtime/device_allocator.h"
 
 namespace flagos::ops {
@@ -20,9 +21,20 @@ std::pair<int64_t, int64_t> byteSpan(const c10::TensorImpl* impl) {
                    impl->sizes(), impl->strides(), impl->itemsize(), impl->storage_offset()))};
 }
 
+// By the companion where there is one: the HAL may not know its memory.
+void copyBytes(const DeviceEntry& entry, void* to, const void* from, size_t bytes, int32_t kind,
+               const char* what) {
+  if (entry.companion != nullptr) {
+    copyByCompanion(entry, to, kind == FLAGOS_HAL_COPY_DEVICE_TO_HOST, from,
+                    kind == FLAGOS_HAL_COPY_HOST_TO_DEVICE, bytes, /*non_blocking=*/false);
+    return;
+  }
+  FLAGOS_CHECK(entry, entry.hal->memory.copy(entry.local, to, from, bytes, kind), what);
+}
+
 }  // namespace
 
-void HostCall::stage() {
+void OperatorCall::stage() {
   struct Span {
     c10::StorageImpl* storage;
     int64_t low, high;
@@ -62,18 +74,16 @@ void HostCall::stage() {
     // A tensor that stands for zeros has no memory.
     if (bytes > 0 && span.read && span.storage->data() != nullptr) {
       const auto* base = static_cast<const char*>(span.storage->data());
-      FLAGOS_CHECK(*entry_,
-                   entry_->hal->memory.copy(entry_->local, lent.borrowed->_mutable_data_ptr_no_checks().get(),
-                                            base + span.low, static_cast<uint64_t>(bytes),
-                                            FLAGOS_HAL_COPY_DEVICE_TO_HOST),
-                   "copy an operator's arguments to the host");
-      countHostBytes(op_, static_cast<uint64_t>(bytes));
+      copyBytes(*entry_, lent.borrowed->_mutable_data_ptr_no_checks().get(), base + span.low,
+                static_cast<size_t>(bytes), FLAGOS_HAL_COPY_DEVICE_TO_HOST,
+                "copy an operator's arguments to the host");
+      countHostBytes(op_, device_, static_cast<uint64_t>(bytes));
     }
     storages_.push_back(std::move(lent));
   }
 }
 
-at::Tensor HostCall::upload(const at::Tensor& output) {
+at::Tensor OperatorCall::upload(const at::Tensor& output) {
   const c10::TensorImpl* impl = output.unsafeGetTensorImpl();
   c10::StorageImpl* host = impl->unsafe_storage().unsafeGetStorageImpl();
   c10::Storage storage;
@@ -85,11 +95,9 @@ at::Tensor HostCall::upload(const at::Tensor& output) {
     storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), bytes, allocateOn(device_, bytes), deviceAllocator(), true));
     if (bytes > 0) {
-      FLAGOS_CHECK(*entry_,
-                   entry_->hal->memory.copy(entry_->local, storage.mutable_data(), host->data(), bytes,
-                                            FLAGOS_HAL_COPY_HOST_TO_DEVICE),
-                   "copy an operator's result to the device");
-      countHostBytes(op_, bytes);
+      copyBytes(*entry_, storage.mutable_data(), host->data(), bytes, FLAGOS_HAL_COPY_HOST_TO_DEVICE,
+                "copy an operator's result to the device");
+      countHostBytes(op_, device_, bytes);
     }
     uploaded_.emplace_back(impl->unsafe_storage(), storage);
   }
@@ -100,7 +108,7 @@ at::Tensor HostCall::upload(const at::Tensor& output) {
   return tensor;
 }
 
-void HostCall::finishStaged(const at::Tensor& tensor, const at::Tensor& alias, LentStorage& storage) {
+void OperatorCall::finishStaged(const at::Tensor& tensor, const at::Tensor& alias, LentStorage& storage) {
   c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
   c10::StorageImpl* target = storage.original;
   // Where the alias lies in the buffer; the buffer begins at first_byte of the caller's storage.
@@ -109,21 +117,17 @@ void HostCall::finishStaged(const at::Tensor& tensor, const at::Tensor& alias, L
   if (high > low && needed > target->nbytes()) {
     // Resized by the kernel. As resize_ does, keep what the storage held.
     c10::DataPtr grown = allocateOn(device_, needed);
-    FLAGOS_CHECK(*entry_,
-                 entry_->hal->memory.copy(entry_->local, grown.get(), target->data(), target->nbytes(),
-                                          FLAGOS_HAL_COPY_DEVICE_TO_DEVICE),
-                 "move a resized storage");
+    copyBytes(*entry_, grown.get(), target->data(), target->nbytes(), FLAGOS_HAL_COPY_DEVICE_TO_DEVICE,
+              "move a resized storage");
     target->set_data_ptr_noswap(std::move(grown));
     target->set_nbytes(needed);
   }
   if (high > low) {
     auto* base = static_cast<char*>(target->_mutable_data_ptr_no_checks().get()) + storage.first_byte;
     const auto* host = static_cast<const char*>(storage.borrowed->data());
-    FLAGOS_CHECK(*entry_,
-                 entry_->hal->memory.copy(entry_->local, base + low, host + low,
-                                          static_cast<uint64_t>(high - low), FLAGOS_HAL_COPY_HOST_TO_DEVICE),
-                 "write an operator's result back to the device");
-    countHostBytes(op_, static_cast<uint64_t>(high - low));
+    copyBytes(*entry_, base + low, host + low, static_cast<size_t>(high - low),
+              FLAGOS_HAL_COPY_HOST_TO_DEVICE, "write an operator's result back to the device");
+    countHostBytes(op_, device_, static_cast<uint64_t>(high - low));
   }
   if (alias.sizes() != tensor.sizes() || alias.strides() != tensor.strides()) {
     original->set_sizes_and_strides(alias.sizes(), alias.strides());

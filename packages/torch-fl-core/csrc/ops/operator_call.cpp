@@ -1,8 +1,10 @@
-#include "csrc/ops/host_call.h"
+#include "csrc/ops/operator_call.h"
 
 #include <ATen/ops/as_strided_native.h>
 #include <c10/core/TensorImpl.h>
 
+#include "csrc/ops/counters.h"
+#include "csrc/ops/fallback_policy.h"
 #include "csrc/runtime/device_allocator.h"
 #include "csrc/runtime/stream.h"
 
@@ -10,13 +12,16 @@ namespace flagos::ops {
 
 namespace {
 
-const c10::Device kHost(c10::DeviceType::CPU);
-
 // Relabels a tensor that nobody else holds. The device is a protected member with no setter of its own:
 // TensorImpl's public functions change it only together with the storage.
 struct DeviceLabel : c10::TensorImpl {
   static void setDevice(c10::TensorImpl* impl, c10::Device device) {
     impl->*(&DeviceLabel::device_opt_) = device;
+  }
+  // An alias without autograd's keys has no counter of its own, and PyTorch gives it none through its
+  // interface.
+  static void shareVersions(c10::TensorImpl* impl, const c10::TensorImpl& original) {
+    impl->*(&DeviceLabel::version_counter_) = original.version_counter();
   }
   static void set(c10::TensorImpl* impl, c10::Device device) {
     impl->_change_backend_component_keys(device);
@@ -24,24 +29,32 @@ struct DeviceLabel : c10::TensorImpl {
   }
 };
 
-at::Tensor makeAlias(const at::Tensor& tensor, c10::Storage storage, int64_t offset, bool counts_versions) {
+at::Tensor makeAlias(const at::Tensor& tensor, c10::Storage storage, int64_t offset,
+                     c10::DispatchKeySet keys) {
   c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
-  c10::DispatchKeySet keys = c10::DispatchKeySet(c10::DispatchKey::CPU) | (original->key_set() & kValueKeys);
-  // A tensor without autograd's keys has no version counter.
-  counts_versions = counts_versions && !original->is_inference();
-  if (C10_UNLIKELY(counts_versions)) {
-    keys = keys | c10::getAutogradRelatedKeySetFromBackend(c10::BackendComponent::CPUBit) |
-           c10::inplace_or_view_ks;
-  }
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), keys,
-                                                   original->dtype());
+  auto impl =
+      c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage),
+                                           keys | (original->key_set() & kValueKeys), original->dtype());
   impl->set_sizes_and_strides(original->sizes(), original->strides(), offset);
   if (C10_UNLIKELY(original->is_wrapped_number())) impl->set_wrapped_number(true);
-  if (C10_UNLIKELY(counts_versions)) impl->set_version_counter(original->version_counter());
   return at::Tensor(std::move(impl));
 }
 
 }  // namespace
+
+at::Tensor aliasOnCompanion(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().type() != kDeviceType) return tensor;
+  const DeviceEntry& entry = deviceEntry(tensor.device().index());
+  const c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
+  at::Tensor alias =
+      makeAlias(tensor, original->storage(), original->storage_offset(), entry.companion->keys);
+  DeviceLabel::setDevice(alias.unsafeGetTensorImpl(), companionDevice(entry));
+  return alias;
+}
+
+void relabel(const at::Tensor& tensor, c10::Device device) {
+  DeviceLabel::setDevice(tensor.unsafeGetTensorImpl(), device);
+}
 
 bool spanDevices(at::TensorList tensors, std::optional<c10::Device>& first) noexcept {
   for (const at::Tensor& tensor : tensors) {
@@ -51,20 +64,35 @@ bool spanDevices(at::TensorList tensors, std::optional<c10::Device>& first) noex
   return false;
 }
 
-bool HostCall::deviceDiffers(const at::Tensor& tensor, Access access) const {
+bool OperatorCall::deviceDiffers(const at::Tensor& tensor, Access access) const {
   // As everywhere in PyTorch, a 0-dim tensor of the host stands for a number; but it cannot hold a device's
   // result.
-  return access != Access::Read || (tensor.dim() != 0 && !traits_.host_tensors_allowed);
+  return access != Access::Read || !tensor.is_cpu() || (tensor.dim() != 0 && !traits_.host_tensors_allowed);
 }
 
-void HostCall::see(const at::Tensor& tensor, Access access) {
+void OperatorCall::takeDevice(c10::DeviceIndex device) {
+  device_ = device;
+  entry_ = &deviceEntry(device);
+  if (!forced_) {
+    const Route found = route(op_, *entry_);
+    direct_ = found.direct();
+    source_ = found.source();
+  }
+  if (source_ == Source::Boxed && entry_->companion != nullptr) {
+    target_ = companionDevice(*entry_);
+    keys_ = entry_->companion->keys;
+  } else {
+    direct_ = direct_ && source_ == Source::Cpu;
+    zero_copy_ = entry_->host_accessible;
+  }
+}
+
+void OperatorCall::see(const at::Tensor& tensor, Access access) {
   if (!tensor.defined()) return;
   const c10::Device device = tensor.device();
   if (C10_LIKELY(device.type() == kDeviceType)) {
     if (C10_LIKELY(device_ < 0)) {
-      device_ = device.index();
-      entry_ = &deviceEntry(device_);
-      zero_copy_ = entry_->host_accessible;
+      takeDevice(device.index());
     } else if (C10_UNLIKELY(device_ != device.index())) {
       throwDeviceMismatch(tensor);
     }
@@ -74,27 +102,27 @@ void HostCall::see(const at::Tensor& tensor, Access access) {
   if (deviceDiffers(tensor, access)) host_tensor_ = &tensor;
 }
 
-void HostCall::seeDevice(std::optional<c10::Device> device) {
+void OperatorCall::seeDevice(std::optional<c10::Device> device) {
   if (!device.has_value() || device->type() != kDeviceType || device_ >= 0) return;
-  device_ = resolveIndex(device->index());
-  entry_ = &deviceEntry(device_);
-  zero_copy_ = entry_->host_accessible;
+  takeDevice(resolveIndex(device->index()));
 }
 
-void HostCall::throwDeviceMismatch(const at::Tensor& tensor) const {
+void OperatorCall::throwDeviceMismatch(const at::Tensor& tensor) const {
   TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
               c10::Device(kDeviceType, device_), " and ", tensor.device(), "! (", opName(op_),
               ") Move one of them, for example with .to(\"", c10::Device(kDeviceType, device_), "\").");
 }
 
-void HostCall::begin() {
-  if (C10_UNLIKELY(device_ < 0)) {
-    device_ = currentDevice();
-    entry_ = &deviceEntry(device_);
-    zero_copy_ = entry_->host_accessible;
-  }
+bool OperatorCall::settle() {
+  if (C10_UNLIKELY(device_ < 0)) takeDevice(currentDevice());
   if (C10_UNLIKELY(host_tensor_ != nullptr)) throwDeviceMismatch(*host_tensor_);
-  countCall(op_, Source::Cpu);
+  return direct_;
+}
+
+void OperatorCall::begin() {
+  countCall(op_, source_, device_);
+  if (C10_LIKELY(source_ == Source::Boxed)) return;
+  if (C10_UNLIKELY(!entry_->backend->request.emulated)) noteHostFallback(op_, *entry_);
   drainCurrentStream(*entry_);
   if (C10_LIKELY(zero_copy_)) {
     installHostRegionAllocator();
@@ -104,7 +132,12 @@ void HostCall::begin() {
   }
 }
 
-HostCall::LentStorage& HostCall::lend(const at::Tensor& tensor) {
+void OperatorCall::explain(c10::Error& error) const {
+  error.add_context("flagos: seen by " + opName(op_) + " (source " + sourceName(source_) + ") on " +
+                    describeDevice(*entry_) + "; an earlier operator may have caused it.");
+}
+
+OperatorCall::LentStorage& OperatorCall::lend(const at::Tensor& tensor) {
   c10::StorageImpl* original = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
   for (auto& lent : storages_) {
     if (lent.original == original) return lent;
@@ -115,37 +148,42 @@ HostCall::LentStorage& HostCall::lend(const at::Tensor& tensor) {
   lent.original = original;
   lent.lent_data = data;
   // Borrowed: no context and no deleter. The caller holds the original for the whole call.
-  lent.borrowed = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                        original->nbytes(), c10::DataPtr(data, kHost),
-                                                        hostRegionAllocator(), original->resizable());
+  c10::Allocator* allocator = hostRegionAllocator();
+  if (source_ == Source::Boxed) allocator = entry_->companion->allocator;
+  lent.borrowed =
+      c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), original->nbytes(),
+                                            c10::DataPtr(data, target_), allocator, original->resizable());
   storages_.push_back(std::move(lent));
   return storages_.back();
 }
 
-at::Tensor HostCall::alias(const at::Tensor& tensor) {
+at::Tensor OperatorCall::alias(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kDeviceType) return tensor;
+  c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
+  if (traits_.elementwise && zero_copy_) {
+    at::Tensor alias = makeAlias(tensor, original->storage(), original->storage_offset(), keys_);
+    DeviceLabel::setDevice(alias.unsafeGetTensorImpl(), target_);
+    if (traits_.counts_versions) DeviceLabel::shareVersions(alias.unsafeGetTensorImpl(), *original);
+    return alias;
+  }
   // A tensor given twice stays one tensor: kernels tell an in-place call by it, and then refuse to resize.
   for (const auto& lent : lent_) {
     if (!lent.original->is_same(tensor)) continue;
     lent_.push_back({&tensor, lent.alias});
     return lent_.back().alias;
   }
-  if (traits_.elementwise && zero_copy_) {
-    c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
-    lent_.push_back({&tensor, makeAlias(tensor, original->storage(), original->storage_offset(), false)});
-    DeviceLabel::setDevice(lent_.back().alias.unsafeGetTensorImpl(), kHost);
-    return lent_.back().alias;
-  }
   const LentStorage& storage = lend(tensor);
-  const int64_t itemsize = static_cast<int64_t>(tensor.unsafeGetTensorImpl()->itemsize());
-  const int64_t offset = tensor.unsafeGetTensorImpl()->storage_offset() -
-                         (C10_LIKELY(storage.first_byte == 0) ? 0 : storage.first_byte / itemsize);
-  at::Tensor alias = makeAlias(tensor, storage.borrowed, offset, traits_.counts_versions);
-  lent_.push_back({&tensor, alias});
-  return alias;
+  const int64_t offset =
+      original->storage_offset() - (C10_LIKELY(storage.first_byte == 0)
+                                        ? 0
+                                        : storage.first_byte / static_cast<int64_t>(original->itemsize()));
+  lent_.push_back({&tensor, makeAlias(tensor, storage.borrowed, offset, keys_)});
+  if (C10_UNLIKELY(traits_.counts_versions))
+    DeviceLabel::shareVersions(lent_.back().alias.unsafeGetTensorImpl(), *original);
+  return lent_.back().alias;
 }
 
-at::Tensor HostCall::viewOnOriginal(const at::Tensor& output, const LentStorage& storage) {
+at::Tensor OperatorCall::viewOnOriginal(const at::Tensor& output, const LentStorage& storage) {
   for (const auto& lent : lent_) {
     const bool same_storage =
         lent.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == storage.original;
@@ -157,8 +195,10 @@ at::Tensor HostCall::viewOnOriginal(const at::Tensor& output, const LentStorage&
   return upload(output.clone());  // a view as another dtype: no operator but the view primitives returns one
 }
 
-at::Tensor HostCall::result(at::Tensor output) {
+at::Tensor OperatorCall::result(at::Tensor output) {
   if (!output.defined() || output.device().type() == kDeviceType) return output;
+  // What the companion's kernel leaves on the host stays there, as the state of a generator.
+  if (source_ == Source::Boxed && output.device() != target_) return output;
   const c10::TensorImpl* impl = output.unsafeGetTensorImpl();
   for (const auto& lent : lent_) {
     if (lent.alias.unsafeGetTensorImpl() == impl) return *lent.original;
@@ -177,19 +217,21 @@ at::Tensor HostCall::result(at::Tensor output) {
   return zero_copy_ ? adopt(std::move(output)) : upload(output);
 }
 
-at::Tensor HostCall::adopt(at::Tensor output) {
+at::Tensor OperatorCall::adopt(at::Tensor output) {
   c10::StorageImpl* storage = output.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
   const c10::Device device(kDeviceType, device_);
   if (C10_LIKELY(storage->device() != device)) {  // else: shared with a result that was adopted before
-    if (C10_LIKELY(storage->nbytes() != 0)) {
+    if (C10_UNLIKELY(storage->nbytes() == 0)) {
+      storage->set_data_ptr_noswap(c10::DataPtr(nullptr, device));
+    } else if (source_ == Source::Boxed) {
+      storage->_mutable_data_ptr_no_checks().unsafe_set_device(device);
+    } else {
       c10::DataPtr data = adoptRegionMemory(std::move(storage->_mutable_data_ptr_no_checks()), device);
       const bool ours = data.device() == device;
       storage->set_data_ptr_noswap(std::move(data));
       // Memory of another allocator (a library's own, another thread's). Rare; a copy keeps device memory in
       // device blocks.
       if (C10_UNLIKELY(!ours)) return upload(output);
-    } else {
-      storage->set_data_ptr_noswap(c10::DataPtr(nullptr, device));
     }
     storage->set_allocator(deviceAllocator());
   }
@@ -197,11 +239,12 @@ at::Tensor HostCall::adopt(at::Tensor output) {
   return output;
 }
 
-void HostCall::finishWrites() {
+void OperatorCall::finishWrites() {
   for (const auto& [tensor, access] : seen_) {
     if (access == Access::Read) continue;
+    if (zero_copy_ && traits_.elementwise) continue;
     for (const auto& lent : lent_) {
-      if (lent.original != tensor || (zero_copy_ && traits_.elementwise)) continue;
+      if (lent.original != tensor) continue;
       LentStorage& storage = lend(*tensor);
       carryValueBits(*tensor, lent.alias);
       if (C10_LIKELY(zero_copy_)) {
@@ -214,18 +257,23 @@ void HostCall::finishWrites() {
   }
 }
 
-void HostCall::carryValueBits(const at::Tensor& tensor, const at::Tensor& alias) {
+void OperatorCall::carryValueBits(const at::Tensor& tensor, const at::Tensor& alias) {
   if (C10_UNLIKELY(alias.is_conj() != tensor.is_conj())) tensor._set_conj(alias.is_conj());
   if (C10_UNLIKELY(alias.is_neg() != tensor.is_neg())) tensor._set_neg(alias.is_neg());
 }
 
-void HostCall::finishZeroCopy(const at::Tensor& tensor, const at::Tensor& alias, LentStorage& storage) {
+void OperatorCall::finishZeroCopy(const at::Tensor& tensor, const at::Tensor& alias, LentStorage& storage) {
   if (C10_UNLIKELY(storage.borrowed->data() != storage.lent_data)) {
     // The kernel resized an out= argument: its new memory becomes the caller's.
-    c10::DataPtr data = adoptRegionMemory(std::move(storage.borrowed->_mutable_data_ptr_no_checks()),
-                                          c10::Device(kDeviceType, device_));
+    const c10::Device device(kDeviceType, device_);
+    c10::DataPtr data = std::move(storage.borrowed->_mutable_data_ptr_no_checks());
+    if (source_ == Source::Boxed) {
+      data.unsafe_set_device(device);
+    } else {
+      data = adoptRegionMemory(std::move(data), device);
+    }
     storage.lent_data = data.get();
-    storage.borrowed->set_data_ptr_noswap(c10::DataPtr(data.get(), kHost));
+    storage.borrowed->set_data_ptr_noswap(c10::DataPtr(data.get(), target_));
     storage.original->set_data_ptr_noswap(std::move(data));
     storage.original->set_nbytes(storage.borrowed->nbytes());
   }

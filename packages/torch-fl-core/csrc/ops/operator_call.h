@@ -1,16 +1,17 @@
-// One call of a host (CPU) kernel on tensors of a flagos device.
+// One call of another device type's kernel on tensors of a flagos device: of the host (source `cpu`) or of
+// the companion (source `boxed`).
 //
 // The order of use: see() every tensor argument, begin(), alias() each of them for the kernel, run the kernel
-// under the CPU key, finishWrites(), then result() on what it returned. Two ways to run, chosen by the
-// device:
+// under keys(), finishWrites(), then result() on what it returned. The roads:
 //
-//  * zero copy, where the host may touch device memory: the alias is a fresh TensorImpl that carries only the
-//    CPU key, over a StorageImpl that borrows the same memory. The caller's tensors are never changed, so any
-//    number of threads may share them. What the kernel allocates comes from the device's allocator
-//    (host_region.h); a fresh result is relabelled in place.
-//  * staged, elsewhere: one buffer on the host per storage that is touched, filled with the range of bytes
-//    that the arguments span, and written back for the arguments that the kernel writes. Arguments that share
-//    a storage share the buffer.
+//  * companion: the alias is a fresh TensorImpl that carries only the companion's backend key, over a
+//    StorageImpl that borrows the same memory. The caller's tensors are never changed, so any number of
+//    threads may share them. A fresh result is relabelled in place, while nobody else holds it.
+//  * host, zero copy, where the host may touch device memory: the same with the CPU's key. What the kernel
+//    allocates comes from the device's allocator (host_region.h).
+//  * host, staged, elsewhere: one buffer on the host per storage that is touched, filled with the range of
+//    bytes that the arguments span, and written back for the arguments that the kernel writes. Arguments that
+//    share a storage share the buffer.
 //
 // The alias needs a storage of its own: views made inside a kernel take their device from the storage, not
 // from the tensor.
@@ -24,6 +25,7 @@
 
 #include "csrc/ops/host_region.h"
 #include "csrc/ops/router.h"
+#include "csrc/runtime/companion.h"
 #include "csrc/runtime/devices.h"
 
 namespace flagos::ops {
@@ -41,11 +43,10 @@ enum class Access : uint8_t {
 };
 
 // What sets an operator apart from the common kind.
-struct HostCallTraits {
+struct OperatorTraits {
   // Takes tensors of the host of any shape beside device tensors (indices, lengths).
   bool host_tensors_allowed = false;
-  // The kernel counts versions of what it writes itself (_foreach_*_): aliases share the caller's version
-  // counters.
+  // The kernel itself counts versions of what it writes (_foreach_*_): aliases share the caller's counters.
   bool counts_versions = false;
   // A loop over lists (_foreach_*), whose tensors may lie on several devices.
   bool list_loop = false;
@@ -63,16 +64,22 @@ bool spanDevices(at::TensorList tensors, std::optional<c10::Device>& first) noex
 // PrivateUse3.
 inline c10::DispatchKeySet compositeKeys() { return c10::DispatchKeySet(c10::DispatchKey::PrivateUse3); }
 
-class HostCall {
+class OperatorCall {
  public:
-  explicit HostCall(OpId op, HostCallTraits traits = {}) noexcept : op_(op), traits_(traits) {}
-  HostCall(const HostCall&) = delete;
-  HostCall& operator=(const HostCall&) = delete;
+  // Takes the road that the operator's route names.
+  explicit OperatorCall(OpId op, OperatorTraits traits = {}) noexcept : op_(op), traits_(traits) {}
+  // Takes the road of `source`, cpu or boxed, whatever the route.
+  OperatorCall(OpId op, OperatorTraits traits, Source source) noexcept
+      : op_(op), traits_(traits), forced_(true), source_(source) {}
+  OperatorCall(const OperatorCall&) = delete;
+  OperatorCall& operator=(const OperatorCall&) = delete;
 
   void see(const at::Tensor& tensor, Access access = Access::Read);
   void seeDevice(std::optional<c10::Device> device);  // of a factory's device argument
-  // Checks the arguments, waits for the current stream and enters the region. Throws c10::Error if devices
-  // differ.
+  // Settles the device, once everything was seen. False: the route has more to it than one of this class'
+  // roads, and routed_kernel.cpp must take the call. Throws c10::Error if devices differ.
+  bool settle();
+  // Counts the call and, for the host, waits for the current stream and enters the region. After settle().
   void begin();
 
   // The tensor for the kernel: an alias of a flagos tensor, anything else unchanged.
@@ -86,8 +93,16 @@ class HostCall {
   // or a new flagos tensor.
   at::Tensor result(at::Tensor output);
 
+  // Says in an error of the device itself which operator met it: a sticky one may come from an earlier call.
+  void explain(c10::Error& error) const;
+
   c10::DeviceIndex device() const noexcept { return device_; }
+  const DeviceEntry& entry() const noexcept { return *entry_; }
   OpId op() const noexcept { return op_; }
+  Source source() const noexcept { return source_; }
+  // What the kernel is called with: the keys of its backend, and the device that aliases are on.
+  c10::DispatchKeySet keys() const noexcept { return keys_; }
+  c10::Device target() const noexcept { return target_; }
 
  private:
   struct Lent {
@@ -101,6 +116,7 @@ class HostCall {
     const void* lent_data = nullptr;  // to notice that a kernel resized it
   };
 
+  void takeDevice(c10::DeviceIndex device);
   LentStorage& lend(const at::Tensor& tensor);
   void stage();
   at::Tensor viewOnOriginal(const at::Tensor& output, const LentStorage& storage);
@@ -114,9 +130,14 @@ class HostCall {
   [[noreturn]] void throwDeviceMismatch(const at::Tensor& tensor) const;
 
   OpId op_;
-  HostCallTraits traits_;
+  OperatorTraits traits_;
+  bool forced_ = false;
+  bool direct_ = true;
   bool zero_copy_ = true;
+  Source source_ = Source::Cpu;
   c10::DeviceIndex device_ = -1;
+  c10::Device target_{c10::DeviceType::CPU};
+  c10::DispatchKeySet keys_{c10::DispatchKey::CPU};
   const DeviceEntry* entry_ = nullptr;
   std::optional<HostRegion> region_;
   const at::Tensor* host_tensor_ =
@@ -127,5 +148,17 @@ class HostCall {
   // Staged results: the host's storage (kept, so that its address stays its own) and its copy on the device.
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> uploaded_;
 };
+
+// An alias for kernels of the companion that shares the tensor's storage; a tensor of another device unchanged.
+// For kernels that make no views of their arguments.
+at::Tensor aliasOnCompanion(const at::Tensor& tensor);
+
+// Gives a tensor that nobody else holds another device. Its keys stay.
+void relabel(const at::Tensor& tensor, c10::Device device);
+
+// The source of core's own kernels on this device: the companion where there is one, else the host.
+inline Source ownSource(c10::Device device) {
+  return deviceEntry(device.index()).companion != nullptr ? Source::Boxed : Source::Cpu;
+}
 
 }  // namespace flagos::ops

@@ -1,0 +1,224 @@
+"""Models on a GPU, `flagos` in companion mode against native `cuda`: train steps, decoding, memory, threads.
+
+Training takes turns between processes, since native CUDA cannot train beside a claimed device; the rest is
+paired in one process.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.figures import Figure
+
+METHOD = (
+    "bf16, random weights. Training: processes in turns, median of 20 steps after 8 in each, then the median "
+    "of the processes' ratios. Decoding, prefill and the diffusion block: paired in one process, medians of the "
+    "rounds' own ratios."
+)
+
+
+class Block(nn.Module):
+    """A transformer block before the norm, with causal or full attention."""
+
+    def __init__(self, width: int, heads: int, causal: bool = True) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: [batch, length, width]; the same comes back."""
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+
+
+class Gpt(nn.Module):
+    """12 layers of width 512 over a vocabulary of 32,000: 71 M parameters."""
+
+    def __init__(self, width: int = 512, layers: int = 12, vocabulary: int = 32000, context: int = 1024) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Block(width, 8) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """tokens: [batch, length] → logits [batch, length, vocabulary]."""
+        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        logits: torch.Tensor = self.head(self.norm(self.blocks(x)))
+        return logits
+
+
+def train(device: str, batch: int, length: int) -> dict[str, Any]:
+    """Run train steps in this process; the answer has ms (median), losses and reserved bytes."""
+    if device == "flagos":
+        import torch_fl  # noqa: F401
+    module = getattr(torch, device)
+    torch.manual_seed(0)
+    model = Gpt().to(device, torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    tokens = torch.randint(32000, (batch, length + 1), generator=torch.Generator().manual_seed(1)).to(device)
+    times, losses = [], []
+    for _ in range(28):
+        module.synchronize()
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        logits = model(tokens[:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        module.synchronize()
+        times.append(time.perf_counter() - start)
+        losses.append(loss.item())
+    return {
+        "ms": statistics.median(times[8:]) * 1e3,
+        "losses": losses[:5],
+        "reserved": module.max_memory_reserved(),
+        "allocated": module.max_memory_allocated(),
+    }
+
+
+def _child(device: str, batch: int, length: int) -> dict[str, Any]:
+    program = (
+        f"import json; from benchmarks.cuda_models import train; "
+        f"print(json.dumps(train({device!r}, {batch}, {length})))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"training on {device} failed:\n{done.stderr[-2000:]}")
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def _training(batch: int, length: int, at_most: float, turns: int) -> list[Figure]:
+    ours, theirs = [], []
+    for turn in range(turns):
+        for device in ("flagos", "cuda") if turn % 2 else ("cuda", "flagos"):
+            (ours if device == "flagos" else theirs).append(_child(device, batch, length))
+    ratios = [a["ms"] / b["ms"] for a, b in zip(ours, theirs, strict=True)]
+    native = [run["ms"] for run in theirs]
+    shape = f"{batch} × {length}"
+    details: dict[str, float | str] = {
+        "flagos ms": statistics.median(run["ms"] for run in ours),
+        "cuda ms": statistics.median(native),
+        "cuda spread": f"{min(native):.2f} to {max(native):.2f} ms",
+        "same losses": str(ours[0]["losses"] == theirs[0]["losses"]),
+    }
+    memory = ours[0]["reserved"] / theirs[0]["reserved"]
+    sizes: dict[str, float | str] = {
+        "flagos MB": ours[0]["reserved"] / 1e6,
+        "cuda MB": theirs[0]["reserved"] / 1e6,
+    }
+    return [
+        Figure(f"GPT train step, batch {shape}", statistics.median(ratios), "×", at_most, details=details),
+        Figure(f"reserved memory, batch {shape}", memory, "×", at_most=1.02, details=sizes),
+    ]
+
+
+def _paired(name: str, at_most: float, make: Any, rounds: int) -> Figure:
+    """Time the function that `make(device)` gives, on both devices in turns."""
+    calls = {device: make(device) for device in ("flagos", "cuda")}
+    taken: dict[str, list[float]] = {"flagos": [], "cuda": []}
+    for turn in range(rounds + 3):
+        for device in ("flagos", "cuda") if turn % 2 else ("cuda", "flagos"):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            calls[device]()
+            torch.cuda.synchronize()
+            if turn >= 3:
+                taken[device].append(time.perf_counter() - start)
+    ratios = [a / b for a, b in zip(taken["flagos"], taken["cuda"], strict=True)]
+    details: dict[str, float | str] = {
+        "flagos ms": statistics.median(taken["flagos"]) * 1e3,
+        "cuda ms": statistics.median(taken["cuda"]) * 1e3,
+    }
+    return Figure(name, statistics.median(ratios), "×", at_most, details=details)
+
+
+def _decoding(device: str) -> Any:
+    torch.manual_seed(0)
+    model = Gpt().to(device, torch.bfloat16).eval()
+    token = torch.randint(32000, (1, 64), generator=torch.Generator().manual_seed(1)).to(device)
+
+    def step() -> None:
+        with torch.no_grad():
+            model(token)[:, -1].argmax(-1)
+
+    return step
+
+
+def _diffusion(device: str) -> Any:
+    torch.manual_seed(0)
+    model = Block(1152, 16, causal=False).to(device, torch.bfloat16).eval()
+    x = torch.randn(2, 4096, 1152, generator=torch.Generator().manual_seed(1)).to(device, torch.bfloat16)
+
+    def step() -> None:
+        with torch.no_grad():
+            for _ in range(4):
+                model(x)
+
+    return step
+
+
+def _threads() -> Figure:
+    """Count what goes wrong when 8 threads use one pair of tensors."""
+    first, second = torch.ones(256, device="flagos"), torch.full((256,), 2.0, device="flagos")
+    problems: list[str] = []
+
+    def work() -> None:
+        for _ in range(2000):
+            try:
+                result = first + second
+                if {str(first.device), str(second.device), str(result.device)} != {"flagos:0"}:
+                    problems.append("device")
+            except RuntimeError as error:
+                problems.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return Figure("errors of 8 threads on one pair of tensors", float(len(problems)), "", at_most=0.0)
+
+
+def _switching() -> Figure:
+    from torch_fl import routes
+
+    x = torch.ones(4, device="flagos")
+    taken = []
+    with routes.fallback("allow"):
+        for turn in range(101):
+            start = time.perf_counter()
+            routes.set({"sqrt": "cpu" if turn % 2 else "boxed"})
+            taken.append((time.perf_counter() - start) * 1e3)
+            x.sqrt()
+        routes.reset()
+    return Figure("switching one operator's route", statistics.median(taken), "ms", at_most=1.0)
+
+
+def measure(*, quick: bool = False) -> list[Figure]:
+    """Return the figures of models. Needs a GPU with the companion."""
+    from benchmarks.cuda_machine import on_one_core, require_companion
+
+    require_companion()
+    rounds = 10 if quick else 60
+    found = []
+    with on_one_core():
+        found.append(_paired("GPT decode, batch 1, 64 tokens before", 1.04, _decoding, rounds))
+        found.append(_paired("diffusion block, 4,096 tokens", 1.01, _diffusion, rounds // 2))
+        found += [_threads(), _switching()]
+    turns = 1 if quick else 3
+    return found + _training(16, 1024, 1.01, turns) + _training(2, 128, 1.04, turns)
