@@ -7,6 +7,7 @@ paired in one process.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -95,7 +96,13 @@ def _child(device: str, batch: int, length: int) -> dict[str, Any]:
         f"import json; from benchmarks.cuda_models import train; "
         f"print(json.dumps(train({device!r}, {batch}, {length})))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    # Native CUDA trains only where nothing has claimed the device.
+    left_out = () if device == "flagos" else ("FLAGOS_",)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(left_out)}
+    if device != "flagos":
+        environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"training on {device} failed:\n{done.stderr[-2000:]}")
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -15,7 +15,7 @@ import warnings
 import torch_fl
 from torch_fl_base import reference
 torch_fl._C.devices.set_backend_requests(
-    [{"name": "reference", "path": str(reference.backend().library), "companion": "hpu"}]
+    [{"name": "reference", "path": str(reference.backend().library), "companion": "hpu", "accelerator": True}]
 )
 routes = torch_fl._C.routes
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 _PRELUDE = """
 import json, os
-os.environ["FLAGOS_BACKENDS"] = BACKENDS
+os.environ["FLAGOS_BACKENDS"] = @names@
 import torch, torch_fl
 
 def sources(op):
@@ -39,7 +39,7 @@ def same(function):
 
 def evaluate(run: Run, program: str, backends: str = "nvidia") -> Any:
     """Run a program with these backends; return its variable `answer`."""
-    text = _PRELUDE.replace("BACKENDS", repr(backends))
+    text = _PRELUDE.replace("@names@", repr(backends))
     done = run(text + program + "\nprint('\\n@answer', json.dumps(answer))")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return json.loads(done.stdout.rpartition("@answer ")[2])
@@ -49,6 +49,8 @@ def test_forward_results_are_cudas_bit_for_bit(run: Run) -> None:
     answer = evaluate(
         run,
         """
+import warnings
+warnings.filterwarnings("ignore", message="RNN module weights")
 F = torch.nn.functional
 def made(device, *size, dtype=torch.float32):
     return torch.randn(*size, device=device, dtype=dtype)
@@ -257,7 +259,7 @@ answer += [leaf.grad.tolist(), str(leaf.grad.device)]
 
 
 def test_an_error_of_the_device_names_the_operator(run: Run) -> None:
-    program = _PRELUDE.replace("BACKENDS", "'nvidia'") + """
+    program = _PRELUDE.replace("@names@", "'nvidia'") + """
 x = torch.ones(4, device="flagos")
 try:
     x[torch.tensor([9], device="flagos")]

@@ -68,7 +68,7 @@ def train(device):
         optimizer.step()
         losses.append(loss.item())
     return losses
-answer = [train("flagos"), train("cpu"), sum(row[3] for row in torch_fl._C.ops.counters())]
+answer = [train("flagos"), train("cpu"), sum(row[4] for row in torch_fl._C.ops.counters())]
 """,
     )
     assert ours == pytest.approx(cpu, rel=1e-4)

@@ -169,6 +169,8 @@ def test_request_tells_the_runtime_what_not_to_open(library: Path) -> None:
         "path": str(library),
         "private_copy": False,
         "emulated": False,
+        "accelerator": True,
+        "companion": "",
     }
     assert skipped.request()["skip"] == "disabled: FLAGOS_BACKENDS=alpha does not name it"
 

@@ -67,6 +67,9 @@ class FakeRoutes:
     def on_open(self, callback: Callable[[], None]) -> None:
         self.on_open_callbacks.append(callback)
 
+    def on_fallback(self, callback: Callable[[str, str], None]) -> None:
+        self.on_fallback_callback = callback
+
     def capability(self, op: str, backend: str) -> list[str]:
         self._known(op)
         boxed = {"boxed"} if backend == "alpha" and op != "aten::bmm" else set()

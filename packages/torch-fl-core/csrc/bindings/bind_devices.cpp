@@ -21,12 +21,12 @@ namespace flagos {
 namespace {
 
 BackendRequest toRequest(const py::dict& entry) {
-  static const std::vector<std::string> kKeys = {"name", "path", "private_copy", "emulated", "companion", "skip"};
+  static const std::vector<std::string> kKeys = {"name", "path", "private_copy", "emulated", "accelerator", "companion", "skip"};
   for (const auto& item : entry) {
     const auto key = item.first.cast<std::string>();
     if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
       throw py::key_error("flagos: a backend request has the unknown key '" + key +
-                          "'; known: name, path, private_copy, emulated, companion, skip");
+                          "'; known: name, path, private_copy, emulated, accelerator, companion, skip");
     }
   }
   if (!entry.contains("name") || !entry.contains("path")) {
@@ -37,6 +37,7 @@ BackendRequest toRequest(const py::dict& entry) {
   request.path = entry["path"].cast<std::string>();
   if (entry.contains("private_copy")) request.private_copy = entry["private_copy"].cast<bool>();
   if (entry.contains("emulated")) request.emulated = entry["emulated"].cast<bool>();
+  if (entry.contains("accelerator")) request.accelerator = entry["accelerator"].cast<bool>();
   if (entry.contains("companion")) request.companion = entry["companion"].cast<std::string>();
   if (entry.contains("skip")) request.skip = entry["skip"].cast<std::string>();
   return request;
@@ -168,7 +169,7 @@ void bindBackends(py::module_& m) {
           setBackendRequests(std::move(requests));
         }),
         py::arg("requests"),
-        "Replace the list of backends. Keys: name, path, private_copy, emulated, companion, skip. Opens nothing.");
+        "Replace the list of backends. Keys: name, path, private_copy, emulated, accelerator, companion, skip. Opens nothing.");
   m.def("backend_records", torch::wrap_pybind_function([] {
           py::list out;
           for (const BackendRecord& record : backendRecords()) out.append(toDict(record));

@@ -43,7 +43,7 @@ at::Tensor companionShadow(const at::Tensor& tensor) {
       alias.dtype());
   tracked.unsafeGetTensorImpl()->set_sizes_and_strides(alias.sizes(), alias.strides(),
                                                        alias.storage_offset());
-  relabel(tracked, alias.device());
+  AliasTensor::setDevice(tracked.unsafeGetTensorImpl(), alias.device());
   return tracked.set_requires_grad(true);
 }
 

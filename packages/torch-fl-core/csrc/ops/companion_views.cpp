@@ -19,11 +19,14 @@ at::Tensor over(const at::Tensor& tensor, c10::Device device, c10::DispatchKeySe
               "flagos: only dense tensors are shared between a device and its companion.");
   const c10::Storage& storage = tensor.storage();
   auto* owner = new c10::Storage(storage);
-  c10::DataPtr data(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get(), owner, &release, device);
+  c10::DataPtr data(storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get(), owner, &release,
+                    device);
   auto impl = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
                                                     std::move(data), allocator, /*resizable=*/false);
-  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(impl)), keys, tensor.dtype());
-  view.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  at::Tensor view =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(impl)), keys, tensor.dtype());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
+                                                    tensor.storage_offset());
   if (tensor.is_conj()) view._set_conj(true);
   if (tensor.is_neg()) view._set_neg(true);
   return view;
@@ -32,8 +35,8 @@ at::Tensor over(const at::Tensor& tensor, c10::Device device, c10::DispatchKeySe
 }  // namespace
 
 at::Tensor asCompanion(const at::Tensor& tensor) {
-  TORCH_CHECK_VALUE(tensor.device().type() == kDeviceType, "flagos: as_companion takes a flagos tensor; this one is on ",
-                    tensor.device(), ".");
+  TORCH_CHECK_VALUE(tensor.device().type() == kDeviceType,
+                    "flagos: as_companion takes a flagos tensor; this one is on ", tensor.device(), ".");
   const DeviceEntry& entry = deviceEntry(tensor.device().index());
   TORCH_CHECK(entry.companion != nullptr, "flagos: ", describeDevice(entry), " has no companion",
               entry.backend->request.companion.empty()

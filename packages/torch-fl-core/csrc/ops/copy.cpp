@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include "csrc/ops/counters.h"
+#include "csrc/ops/direct_copy.h"
 #include "csrc/ops/factories.h"
 #include "csrc/ops/operator_call.h"
 #include "csrc/ops/transfer.h"
@@ -35,12 +36,31 @@ void copyOnHost(const at::Tensor& destination, const at::Tensor& source) {
   call.finishWrites();
 }
 
+// Aliases for kernels of the companion, as long as the scope lasts.
+class AliasScope {
+ public:
+  AliasScope() : slots_(AliasSlots::ofThread()), mark_(slots_.mark()) {}
+  ~AliasScope() { slots_.release(mark_); }
+  AliasScope(const AliasScope&) = delete;
+  AliasScope& operator=(const AliasScope&) = delete;
+  const at::Tensor& onCompanion(const at::Tensor& tensor) const {
+    if (!onDevice(tensor)) return tensor;
+    const DeviceEntry& entry = deviceEntry(tensor.device().index());
+    return *slots_.shareStorage(tensor, entry.companion->keys, companionDevice(entry)).alias;
+  }
+
+ private:
+  AliasSlots& slots_;
+  AliasSlots::Mark mark_;
+};
+
 // The companion's own copy kernel serves every pair of its devices, the host and tensors of its own type.
 void copyByKernel(const at::Tensor& destination, const at::Tensor& source, bool non_blocking) {
   const DeviceEntry& entry = deviceEntry((onDevice(destination) ? destination : source).device().index());
   countCall(copyId(), Source::Boxed, entry.index);
-  at::Tensor target = aliasOnCompanion(destination);
-  at::_ops::copy_::redispatch(entry.companion->keys, target, aliasOnCompanion(source), non_blocking);
+  const AliasScope aliases;
+  at::Tensor& target = const_cast<at::Tensor&>(aliases.onCompanion(destination));
+  at::_ops::copy_::redispatch(entry.companion->keys, target, aliases.onCompanion(source), non_blocking);
 }
 
 // The companion that serves this side of a copy; null for the host and for devices without one.
@@ -116,7 +136,7 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
   TORCH_CHECK(!self._is_zerotensor(), "ZeroTensors are immutable; use materialize_zeros() or clone() first.");
   if (source._is_zerotensor()) return self.zero_();
   if (servedByCompanion(self, expanded)) {
-    copyByKernel(self, expanded, non_blocking);
+    if (non_blocking || !copyDirectly(self, expanded)) copyByKernel(self, expanded, non_blocking);
     return self;
   }
   const bool within = onDevice(self) && onDevice(expanded);

@@ -33,24 +33,31 @@ struct Held {  // numbers, sizes, dtypes …: passed on
   T value_;
 };
 
+// A tensor that stays as it is: undefined, or of the host.
+inline bool isForeign(const at::Tensor& tensor) {
+  return !tensor.defined() || tensor.device().type() != kDeviceType;
+}
+
 template <>
 struct Held<const at::Tensor&> {
   explicit Held(const at::Tensor& value) : value_(value) {}
   void see(OperatorCall& call, Access access) { call.see(value_, access); }
-  const at::Tensor& get(OperatorCall& call) { return alias_ = call.alias(value_); }
+  const at::Tensor& get(OperatorCall& call) {
+    return isForeign(value_) ? value_ : *call.lend(value_, alias_);
+  }
   at::Tensor* written() { return nullptr; }
   const at::Tensor& value_;
-  at::Tensor alias_;
+  std::optional<at::Tensor> alias_;
 };
 
 template <>
 struct Held<at::Tensor&> {
   explicit Held(at::Tensor& value) : value_(value) {}
   void see(OperatorCall& call, Access access) { call.see(value_, access); }
-  at::Tensor& get(OperatorCall& call) { return alias_ = call.alias(value_); }
+  at::Tensor& get(OperatorCall& call) { return isForeign(value_) ? value_ : *call.lend(value_, alias_); }
   at::Tensor* written() { return &value_; }
   at::Tensor& value_;
-  at::Tensor alias_;
+  std::optional<at::Tensor> alias_;
 };
 
 template <>
@@ -60,12 +67,45 @@ struct Held<const std::optional<at::Tensor>&> {
     if (value_.has_value()) call.see(*value_, access);
   }
   const std::optional<at::Tensor>& get(OperatorCall& call) {
-    if (value_.has_value()) alias_ = call.alias(*value_);
-    return alias_;
+    return !value_.has_value() || isForeign(*value_) ? value_ : call.lend(*value_, alias_);
   }
   at::Tensor* written() { return nullptr; }
   const std::optional<at::Tensor>& value_;
   std::optional<at::Tensor> alias_;
+};
+
+// Aliases in a row, as lists need them. Those in slots are held without counting.
+class LentList {
+ public:
+  LentList() = default;
+  LentList(const LentList&) = delete;
+  LentList& operator=(const LentList&) = delete;
+  ~LentList() {
+    for (at::Tensor& tensor : tensors_) (void)tensor.unsafeReleaseTensorImpl();
+  }
+  template <class Range>
+  at::TensorList lend(OperatorCall& call, const Range& originals) {
+    tensors_.reserve(originals.size());
+    holders_.reserve(originals.size());
+    for (const at::Tensor& tensor : originals) {
+      if (isForeign(tensor)) {
+        tensors_.push_back(uncounted(tensor));
+      } else {
+        holders_.emplace_back();
+        tensors_.push_back(uncounted(*call.lend(tensor, holders_.back())));
+      }
+    }
+    return tensors_;
+  }
+
+ private:
+  static at::Tensor uncounted(const at::Tensor& tensor) {
+    return at::Tensor(
+        c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim(tensor.unsafeGetTensorImpl()));
+  }
+
+  c10::SmallVector<std::optional<at::Tensor>, 8> holders_;  // never grows: addresses stay
+  c10::SmallVector<at::Tensor, 8> tensors_;
 };
 
 template <>
@@ -74,14 +114,10 @@ struct Held<at::TensorList> {
   void see(OperatorCall& call, Access access) {
     for (const at::Tensor& tensor : value_) call.see(tensor, access);
   }
-  at::TensorList get(OperatorCall& call) {
-    aliases_.reserve(value_.size());
-    for (const at::Tensor& tensor : value_) aliases_.push_back(call.alias(tensor));
-    return aliases_;
-  }
+  at::TensorList get(OperatorCall& call) { return aliases_.lend(call, value_); }
   at::Tensor* written() { return nullptr; }
   at::TensorList value_;
-  std::vector<at::Tensor> aliases_;
+  LentList aliases_;
 };
 
 template <>
@@ -91,15 +127,13 @@ struct Held<const at::ITensorListRef&> {
     for (const at::Tensor& tensor : originals_) call.see(tensor, access);
   }
   const at::ITensorListRef& get(OperatorCall& call) {
-    aliases_.reserve(originals_.size());
-    for (const at::Tensor& tensor : originals_) aliases_.push_back(call.alias(tensor));
-    list_.emplace(at::TensorList(aliases_));
+    list_.emplace(aliases_.lend(call, originals_));
     return *list_;
   }
   at::Tensor* written() { return nullptr; }
   const at::ITensorListRef& value_;
-  std::vector<at::Tensor> originals_;
-  std::vector<at::Tensor> aliases_;
+  c10::SmallVector<at::Tensor, 4> originals_;
+  LentList aliases_;
   std::optional<at::ITensorListRef> list_;
 };
 
@@ -200,7 +234,7 @@ struct Hot<Op, R(Args...)> {
   template <size_t... I>
   static R run(std::index_sequence<I...>, Args... args) {
     OperatorCall call(record->id, traits);
-    std::tuple<Held<Args>...> held{Held<Args>(std::forward<Args>(args))...};
+    std::tuple<Held<Args>...> held(std::forward<Args>(args)...);
     const ArgumentRecord* arguments = record->arguments.data();
     (std::get<I>(held).see(call, arguments[I].access), ...);
     if (C10_UNLIKELY(!call.settle())) return Op::redispatch(routedKeys(), std::get<I>(held).value_...);
@@ -227,13 +261,12 @@ struct Hot<Op, R(Args...)> {
   }
 };
 
-// Registers the wrapper; false if this torch minor lacks the operator or core has a
-// kernel for it by hand.
+// Registers the wrapper; false if this torch minor lacks the operator or the libraries do not want it.
 template <class Op>
 bool registerHot(HotLibraries& libraries, bool elementwise) {
   const c10::OperatorName name(Op::name, Op::overload_name);
   const auto handle = c10::Dispatcher::singleton().findSchema(name);
-  if (!handle.has_value() || handle->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return false;
+  if (!handle.has_value() || !libraries.wants(*handle)) return false;
   Hot<Op>::record = &opRecord(*handle);
   Hot<Op>::traits = Hot<Op>::record->traits;
   const bool has_out = std::string_view(Op::overload_name).find("out") != std::string_view::npos;

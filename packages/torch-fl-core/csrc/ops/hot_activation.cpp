@@ -29,6 +29,8 @@
 #include <ATen/ops/mse_loss_ops.h>
 #include <ATen/ops/native_batch_norm_backward_ops.h>
 #include <ATen/ops/native_batch_norm_ops.h>
+#include <ATen/ops/native_dropout_backward_ops.h>
+#include <ATen/ops/native_dropout_ops.h>
 #include <ATen/ops/native_group_norm_backward_ops.h>
 #include <ATen/ops/native_group_norm_ops.h>
 #include <ATen/ops/native_layer_norm_backward_ops.h>
@@ -61,8 +63,8 @@ int64_t registerHotActivation(HotLibraries& libraries) {
       at::_ops::mse_loss_backward, at::_ops::smooth_l1_loss, at::_ops::huber_loss,
       at::_ops::binary_cross_entropy, at::_ops::binary_cross_entropy_backward, at::_ops::native_layer_norm,
       at::_ops::native_layer_norm_backward, at::_ops::native_group_norm, at::_ops::native_group_norm_backward,
-      at::_ops::native_batch_norm, at::_ops::native_batch_norm_backward,
-      at::_ops::_scaled_dot_product_flash_attention_for_cpu,
+      at::_ops::native_batch_norm, at::_ops::native_batch_norm_backward, at::_ops::native_dropout,
+      at::_ops::native_dropout_backward, at::_ops::_scaled_dot_product_flash_attention_for_cpu,
       at::_ops::_scaled_dot_product_flash_attention_for_cpu_backward>(libraries);
 }
 

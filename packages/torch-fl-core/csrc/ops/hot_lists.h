@@ -13,12 +13,18 @@ namespace flagos::ops {
 // Where an unboxed wrapper and, for the long way, the operator's boxed kernel are registered.
 class HotLibraries {
  public:
-  HotLibraries(torch::Library& own, torch::Library& routed) : own_(own), routed_(routed) {}
+  // With `backend`, only operators that have a kernel for this key.
+  HotLibraries(torch::Library& own, torch::Library& routed,
+               c10::DispatchKey backend = c10::DispatchKey::Undefined)
+      : own_(own), routed_(routed), backend_(backend) {}
+  // Whether the operator is to get a wrapper: it has none, and the backend knows it.
+  bool wants(const c10::OperatorHandle& op) const;
   void add(const OpRecord& record, torch::CppFunction wrapper);
 
  private:
   torch::Library& own_;
   torch::Library& routed_;
+  c10::DispatchKey backend_;
 };
 
 int64_t registerHotPointwise(HotLibraries& libraries);
@@ -27,6 +33,7 @@ int64_t registerHotLinear(HotLibraries& libraries);
 int64_t registerHotReduction(HotLibraries& libraries);
 int64_t registerHotIndexing(HotLibraries& libraries);
 int64_t registerHotForeach(HotLibraries& libraries);
+int64_t registerHotCompanion(HotLibraries& libraries);
 
 inline int64_t registerHotOperators(HotLibraries& libraries) {
   return registerHotPointwise(libraries) + registerHotActivation(libraries) + registerHotLinear(libraries) +

@@ -1,10 +1,16 @@
 // Operators that need a word of their own: reading a number, telling whether data may be swapped, dropout.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/_local_scalar_dense_ops.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/native_dropout_native.h>
 #include <torch/library.h>
 
+#include <array>
 #include "csrc/ops/op_record.h"
+
+#include "csrc/ops/counters.h"
+#include "csrc/ops/direct_copy.h"
 #include "csrc/ops/operator_call.h"
 
 namespace flagos::ops {
@@ -14,11 +20,19 @@ namespace {
 // tensor.item(): waits for the current stream.
 at::Scalar localScalarDense(const at::Tensor& self) {
   static const OpId id = opId("aten::_local_scalar_dense");
-  OperatorCall call(id, {}, ownSource(self.device()));
-  call.see(self);
-  call.settle();
-  call.begin();
-  return at::_ops::_local_scalar_dense::redispatch(call.keys(), call.alias(self));
+  const DeviceEntry& entry = deviceEntry(self.device().index());
+  if (entry.companion == nullptr) {
+    OperatorCall call(id, {}, Source::Cpu);
+    call.see(self);
+    call.settle();
+    call.begin();
+    return at::native::_local_scalar_dense_cpu(call.alias(self));
+  }
+  countCall(id, Source::Boxed, entry.index);
+  alignas(kLargestElement) std::array<char, kLargestElement> bytes;
+  if (readDirectly(self, bytes.data()))
+    return at::native::_local_scalar_dense_cpu(at::from_blob(bytes.data(), {}, self.scalar_type()));
+  return at::_ops::_local_scalar_dense::redispatch(entry.companion->keys, aliasOnCompanion(self));
 }
 
 bool isDense(const c10::DispatchKeySet& keys) {

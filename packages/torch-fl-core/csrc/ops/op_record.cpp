@@ -91,6 +91,7 @@ std::unique_ptr<OpRecord> makeRecord(const c10::OperatorHandle& op) {
   record->id = opId(name);
   const auto composed = composedKernels().find(name);
   if (composed != composedKernels().end()) record->composed = &composed->second;
+  record->traits.composed = record->composed != nullptr;
   record->whole = isRoutedWhole(name);
   const auto& tags = op.getTags();
   record->compared = std::find(tags.begin(), tags.end(), at::Tag::nondeterministic_seeded) == tags.end() &&

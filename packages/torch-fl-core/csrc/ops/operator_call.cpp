@@ -12,32 +12,12 @@ namespace flagos::ops {
 
 namespace {
 
-// Relabels a tensor that nobody else holds. The device is a protected member with no setter of its own:
-// TensorImpl's public functions change it only together with the storage.
-struct DeviceLabel : c10::TensorImpl {
-  static void setDevice(c10::TensorImpl* impl, c10::Device device) {
-    impl->*(&DeviceLabel::device_opt_) = device;
-  }
-  // An alias without autograd's keys has no counter of its own, and PyTorch gives it none through its
-  // interface.
-  static void shareVersions(c10::TensorImpl* impl, const c10::TensorImpl& original) {
-    impl->*(&DeviceLabel::version_counter_) = original.version_counter();
-  }
-  static void set(c10::TensorImpl* impl, c10::Device device) {
-    impl->_change_backend_component_keys(device);
-    setDevice(impl, device);
-  }
-};
-
-at::Tensor makeAlias(const at::Tensor& tensor, c10::Storage storage, int64_t offset,
-                     c10::DispatchKeySet keys) {
-  c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
-  auto impl =
-      c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage),
-                                           keys | (original->key_set() & kValueKeys), original->dtype());
-  impl->set_sizes_and_strides(original->sizes(), original->strides(), offset);
-  if (C10_UNLIKELY(original->is_wrapped_number())) impl->set_wrapped_number(true);
-  return at::Tensor(std::move(impl));
+// Shares the original's storage.
+c10::intrusive_ptr<AliasTensor> sharingAlias(const at::Tensor& tensor, c10::DispatchKeySet keys,
+                                             c10::Device device) {
+  const c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
+  return c10::make_intrusive<AliasTensor>(*original, original->storage(), original->storage_offset(), keys,
+                                          device);
 }
 
 }  // namespace
@@ -45,15 +25,7 @@ at::Tensor makeAlias(const at::Tensor& tensor, c10::Storage storage, int64_t off
 at::Tensor aliasOnCompanion(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kDeviceType) return tensor;
   const DeviceEntry& entry = deviceEntry(tensor.device().index());
-  const c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
-  at::Tensor alias =
-      makeAlias(tensor, original->storage(), original->storage_offset(), entry.companion->keys);
-  DeviceLabel::setDevice(alias.unsafeGetTensorImpl(), companionDevice(entry));
-  return alias;
-}
-
-void relabel(const at::Tensor& tensor, c10::Device device) {
-  DeviceLabel::setDevice(tensor.unsafeGetTensorImpl(), device);
+  return at::Tensor(sharingAlias(tensor, entry.companion->keys, companionDevice(entry)));
 }
 
 bool spanDevices(at::TensorList tensors, std::optional<c10::Device>& first) noexcept {
@@ -82,7 +54,7 @@ void OperatorCall::takeDevice(c10::DeviceIndex device) {
     target_ = companionDevice(*entry_);
     keys_ = entry_->companion->keys;
   } else {
-    direct_ = direct_ && source_ == Source::Cpu;
+    direct_ = direct_ && source_ == Source::Cpu && !traits_.composed;
     zero_copy_ = entry_->host_accessible;
   }
 }
@@ -122,7 +94,7 @@ bool OperatorCall::settle() {
 void OperatorCall::begin() {
   countCall(op_, source_, device_);
   if (C10_LIKELY(source_ == Source::Boxed)) return;
-  if (C10_UNLIKELY(!entry_->backend->request.emulated)) noteHostFallback(op_, *entry_);
+  if (C10_UNLIKELY(entry_->backend->request.accelerator)) noteHostFallback(op_, *entry_);
   drainCurrentStream(*entry_);
   if (C10_LIKELY(zero_copy_)) {
     installHostRegionAllocator();
@@ -137,7 +109,7 @@ void OperatorCall::explain(c10::Error& error) const {
                     describeDevice(*entry_) + "; an earlier operator may have caused it.");
 }
 
-OperatorCall::LentStorage& OperatorCall::lend(const at::Tensor& tensor) {
+OperatorCall::LentStorage& OperatorCall::lendStorage(const at::Tensor& tensor) {
   c10::StorageImpl* original = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
   for (auto& lent : storages_) {
     if (lent.original == original) return lent;
@@ -161,10 +133,9 @@ at::Tensor OperatorCall::alias(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kDeviceType) return tensor;
   c10::TensorImpl* original = tensor.unsafeGetTensorImpl();
   if (traits_.elementwise && zero_copy_) {
-    at::Tensor alias = makeAlias(tensor, original->storage(), original->storage_offset(), keys_);
-    DeviceLabel::setDevice(alias.unsafeGetTensorImpl(), target_);
-    if (traits_.counts_versions) DeviceLabel::shareVersions(alias.unsafeGetTensorImpl(), *original);
-    return alias;
+    auto alias = sharingAlias(tensor, keys_, target_);
+    if (traits_.counts_versions) alias->shareVersions(*original);
+    return at::Tensor(std::move(alias));
   }
   // A tensor given twice stays one tensor: kernels tell an in-place call by it, and then refuse to resize.
   for (const auto& lent : lent_) {
@@ -172,15 +143,39 @@ at::Tensor OperatorCall::alias(const at::Tensor& tensor) {
     lent_.push_back({&tensor, lent.alias});
     return lent_.back().alias;
   }
-  const LentStorage& storage = lend(tensor);
+  const LentStorage& storage = lendStorage(tensor);
   const int64_t offset =
       original->storage_offset() - (C10_LIKELY(storage.first_byte == 0)
                                         ? 0
                                         : storage.first_byte / static_cast<int64_t>(original->itemsize()));
-  lent_.push_back({&tensor, makeAlias(tensor, storage.borrowed, offset, keys_)});
-  if (C10_UNLIKELY(traits_.counts_versions))
-    DeviceLabel::shareVersions(lent_.back().alias.unsafeGetTensorImpl(), *original);
+  auto alias = c10::make_intrusive<AliasTensor>(*original, storage.borrowed, offset, keys_, target_);
+  if (C10_UNLIKELY(traits_.counts_versions)) alias->shareVersions(*original);
+  lent_.push_back({&tensor, at::Tensor(std::move(alias))});
   return lent_.back().alias;
+}
+
+std::optional<at::Tensor>& OperatorCall::lend(const at::Tensor& tensor, std::optional<at::Tensor>& holder) {
+  // What is written may come back with another size or storage, and what shares memory with it must see that.
+  const bool from_slot = zero_copy_ && (traits_.elementwise || seen_.empty());
+  if (C10_UNLIKELY(!from_slot)) {
+    holder = alias(tensor);
+    return holder;
+  }
+  if (slots_ == nullptr) {
+    slots_ = &AliasSlots::ofThread();
+    mark_ = slots_->mark();
+  }
+  if (traits_.elementwise) return slots_->shareStorage(tensor, keys_, target_).alias;
+  c10::Allocator* allocator = source_ == Source::Boxed ? entry_->companion->allocator : hostRegionAllocator();
+  return slots_->borrowMemory(tensor, keys_, target_, allocator).alias;
+}
+
+at::Tensor OperatorCall::viewOnSlot(const at::Tensor& output, const AliasSlot& slot) {
+  const at::Tensor& original = *slot.original;
+  if (slot.alias->unsafeGetTensorImpl() == output.unsafeGetTensorImpl()) return original;
+  if (original.dtype() != output.dtype()) return upload(output.clone());
+  return at::native::as_strided_tensorimpl(original, output.sizes(), output.strides(),
+                                           output.storage_offset());
 }
 
 at::Tensor OperatorCall::viewOnOriginal(const at::Tensor& output, const LentStorage& storage) {
@@ -214,6 +209,9 @@ at::Tensor OperatorCall::result(at::Tensor output) {
   for (const auto& lent : storages_) {
     if (lent.borrowed.get() == storage) return viewOnOriginal(output, lent);
   }
+  if (slots_ != nullptr) {
+    if (const AliasSlot* slot = slots_->borrowedSince(mark_, storage)) return viewOnSlot(output, *slot);
+  }
   return zero_copy_ ? adopt(std::move(output)) : upload(output);
 }
 
@@ -235,17 +233,23 @@ at::Tensor OperatorCall::adopt(at::Tensor output) {
     }
     storage->set_allocator(deviceAllocator());
   }
-  DeviceLabel::set(output.unsafeGetTensorImpl(), device);
+  output.unsafeGetTensorImpl()->_change_backend_component_keys(device);
+  AliasTensor::setDevice(output.unsafeGetTensorImpl(), device);
   return output;
 }
 
 void OperatorCall::finishWrites() {
   for (const auto& [tensor, access] : seen_) {
     if (access == Access::Read) continue;
-    if (zero_copy_ && traits_.elementwise) continue;
+    if (zero_copy_ && traits_.elementwise) {
+      // The alias counted on a counter of its own.
+      if (C10_UNLIKELY(traits_.counts_versions && !tensor->is_inference()))
+        tensor->unsafeGetTensorImpl()->bump_version();
+      continue;
+    }
     for (const auto& lent : lent_) {
       if (lent.original != tensor) continue;
-      LentStorage& storage = lend(*tensor);
+      LentStorage& storage = lendStorage(*tensor);
       carryValueBits(*tensor, lent.alias);
       if (C10_LIKELY(zero_copy_)) {
         finishZeroCopy(*tensor, lent.alias, storage);

@@ -23,17 +23,14 @@
 
 #include <optional>
 
+#include "csrc/ops/alias.h"
+#include "csrc/ops/alias_slots.h"
 #include "csrc/ops/host_region.h"
 #include "csrc/ops/router.h"
 #include "csrc/runtime/companion.h"
 #include "csrc/runtime/devices.h"
 
 namespace flagos::ops {
-
-// Keys that change how a kernel reads the bytes; everything else of the caller's tensor (autograd,
-// subclasses) stays behind.
-inline constexpr c10::DispatchKeySet kValueKeys({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
-                                                 c10::DispatchKey::ZeroTensor});
 
 // How an operator uses a tensor argument.
 enum class Access : uint8_t {
@@ -48,6 +45,8 @@ struct OperatorTraits {
   bool host_tensors_allowed = false;
   // The kernel itself counts versions of what it writes (_foreach_*_): aliases share the caller's counters.
   bool counts_versions = false;
+  // The source cpu runs a composition of core's (OpRecord::composed) in place of a kernel over aliases.
+  bool composed = false;
   // A loop over lists (_foreach_*), whose tensors may lie on several devices.
   bool list_loop = false;
   // The kernel reads and writes elements and neither makes views of its arguments nor resizes them
@@ -71,6 +70,9 @@ class OperatorCall {
   // Takes the road of `source`, cpu or boxed, whatever the route.
   OperatorCall(OpId op, OperatorTraits traits, Source source) noexcept
       : op_(op), traits_(traits), forced_(true), source_(source) {}
+  ~OperatorCall() {
+    if (slots_ != nullptr) slots_->release(mark_);
+  }
   OperatorCall(const OperatorCall&) = delete;
   OperatorCall& operator=(const OperatorCall&) = delete;
 
@@ -84,6 +86,10 @@ class OperatorCall {
 
   // The tensor for the kernel: an alias of a flagos tensor, anything else unchanged.
   at::Tensor alias(const at::Tensor& tensor);
+
+  // The same, valid until this call ends: from a slot of the thread where that is possible, else in `holder`.
+  // Defined tensors of the device only.
+  std::optional<at::Tensor>& lend(const at::Tensor& tensor, std::optional<at::Tensor>& holder);
 
   // Carries new sizes, a new storage and, when staged, the bytes of the written arguments back to the
   // caller's tensors.
@@ -117,9 +123,10 @@ class OperatorCall {
   };
 
   void takeDevice(c10::DeviceIndex device);
-  LentStorage& lend(const at::Tensor& tensor);
+  LentStorage& lendStorage(const at::Tensor& tensor);
   void stage();
   at::Tensor viewOnOriginal(const at::Tensor& output, const LentStorage& storage);
+  at::Tensor viewOnSlot(const at::Tensor& output, const AliasSlot& slot);
   // A kernel may leave an out= argument conjugated or negated by its bit (linalg.lu_solve).
   static void carryValueBits(const at::Tensor& tensor, const at::Tensor& alias);
   void finishZeroCopy(const at::Tensor& tensor, const at::Tensor& alias, LentStorage& storage);
@@ -139,6 +146,8 @@ class OperatorCall {
   c10::Device target_{c10::DeviceType::CPU};
   c10::DispatchKeySet keys_{c10::DispatchKey::CPU};
   const DeviceEntry* entry_ = nullptr;
+  AliasSlots* slots_ = nullptr;  // null: none taken
+  AliasSlots::Mark mark_;
   std::optional<HostRegion> region_;
   const at::Tensor* host_tensor_ =
       nullptr;  // a tensor of the host that must not be mixed with device tensors
@@ -152,9 +161,6 @@ class OperatorCall {
 // An alias for kernels of the companion that shares the tensor's storage; a tensor of another device unchanged.
 // For kernels that make no views of their arguments.
 at::Tensor aliasOnCompanion(const at::Tensor& tensor);
-
-// Gives a tensor that nobody else holds another device. Its keys stay.
-void relabel(const at::Tensor& tensor, c10::Device device);
 
 // The source of core's own kernels on this device: the companion where there is one, else the host.
 inline Source ownSource(c10::Device device) {

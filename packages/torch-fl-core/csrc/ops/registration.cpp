@@ -90,12 +90,20 @@ void registerForCompanions() {
   const int devices = flagos::detail::device_table_size.load(std::memory_order_acquire);
   for (int i = 0; i < devices; ++i) {
     const DeviceEntry& entry = flagos::detail::device_table[i];
-    if (entry.companion != nullptr && entry.local == 0)
-      registerBoxed(entry.companion->keys.highestPriorityTypeId());
+    if (entry.companion == nullptr || entry.local != 0) continue;
+    const c10::DispatchKey key = entry.companion->keys.highestPriorityTypeId();
+    HotLibraries libraries(ownLibrary(), routedLibrary(), key);
+    registerHotCompanion(libraries);
+    registerBoxed(key);
   }
 }
 
 }  // namespace
+
+bool HotLibraries::wants(const c10::OperatorHandle& op) const {
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return false;
+  return backend_ == c10::DispatchKey::Undefined || op.hasKernelForDispatchKey(backend_);
+}
 
 void HotLibraries::add(const OpRecord& record, torch::CppFunction wrapper) {
   const std::string name = c10::toString(record.op.operator_name());

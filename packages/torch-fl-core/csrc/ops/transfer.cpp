@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "csrc/runtime/companion.h"
 #include "csrc/runtime/device_allocator.h"
 #include "csrc/runtime/devices.h"
 #include "csrc/runtime/event.h"
@@ -71,6 +72,18 @@ void transferPeer(const DeviceEntry& to, char* destination, const DeviceEntry& f
   order(source_stream, destination_stream);
 }
 
+// On the device's current stream, which `stream` is; by the companion where there is one.
+void queueCopy(const DeviceEntry& entry, c10::Stream stream, void* destination, const void* source,
+               uint64_t bytes, int32_t kind, const char* what) {
+  if (entry.companion != nullptr) {
+    copyByCompanion(entry, destination, kind == FLAGOS_HAL_COPY_DEVICE_TO_HOST, source,
+                    kind == FLAGOS_HAL_COPY_HOST_TO_DEVICE, bytes, /*non_blocking=*/true);
+    return;
+  }
+  FLAGOS_CHECK(entry, entry.hal->memory.copy_async(streamHandle(stream), destination, source, bytes, kind),
+               what);
+}
+
 // Two backends, or one without peer copies: through pinned memory in pieces. Neither can wait for the other's
 // events, so the host waits for the last one; the copies of neighbouring pieces overlap.
 void transferStaged(const DeviceEntry& to, char* destination, const DeviceEntry& from, const char* source,
@@ -88,10 +101,8 @@ void transferStaged(const DeviceEntry& to, char* destination, const DeviceEntry&
   auto start = [&](uint64_t offset, int slot) {
     const uint64_t piece = std::min(size, bytes - offset);
     emptied[slot].synchronize();
-    FLAGOS_CHECK(from,
-                 from.hal->memory.copy_async(streamHandle(source_stream), buffers[slot].get(),
-                                             source + offset, piece, FLAGOS_HAL_COPY_DEVICE_TO_HOST),
-                 "copy to the host on the way to another backend");
+    queueCopy(from, source_stream, buffers[slot].get(), source + offset, piece,
+              FLAGOS_HAL_COPY_DEVICE_TO_HOST, "copy to the host on the way to another backend");
     filled[slot].record(source_stream);
   };
   start(0, 0);
@@ -99,11 +110,9 @@ void transferStaged(const DeviceEntry& to, char* destination, const DeviceEntry&
   for (uint64_t offset = 0; offset < bytes; offset += size, slot ^= 1) {
     if (offset + size < bytes) start(offset + size, slot ^ 1);
     filled[slot].synchronize();
-    FLAGOS_CHECK(
-        to,
-        to.hal->memory.copy_async(streamHandle(destination_stream), destination + offset, buffers[slot].get(),
-                                  std::min(size, bytes - offset), FLAGOS_HAL_COPY_HOST_TO_DEVICE),
-        "copy from the host on the way from another backend");
+    queueCopy(to, destination_stream, destination + offset, buffers[slot].get(),
+              std::min(size, bytes - offset), FLAGOS_HAL_COPY_HOST_TO_DEVICE,
+              "copy from the host on the way from another backend");
     emptied[slot].record(destination_stream);
   }
   for (auto& event : emptied) event.synchronize();

@@ -67,7 +67,17 @@ def _claim(explicit: bool) -> None:
         backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     dlpack.install()
     sharing.install()
+    _native.load().routes.on_open(_wake_companions)
     atexit.register(_shut_down)
+
+
+def _wake_companions() -> None:
+    """Let the companions' own modules know that their devices are in use: torch.cuda tells no memory, and
+    keeps seeds for later, until it was initialised."""
+    for record in _native.load().devices.backend_records():
+        module = getattr(torch, record["companion"] or "", None)
+        if module is not None and hasattr(module, "init"):
+            module.init()
 
 
 _SETTLE_S = 0.03

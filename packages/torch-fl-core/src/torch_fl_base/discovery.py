@@ -59,6 +59,7 @@ class Record(NamedTuple):
             "path": str(self.spec.library) if self.spec else "",
             "private_copy": self.private_copy,
             "emulated": self.emulated,
+            "accelerator": self.spec is not None and not self.spec.emulated,
             "companion": (self.spec.companion if self.spec else None) or "",
         }
         if self.state is not State.WAITING:
