@@ -18,7 +18,9 @@ def require_companion() -> None:
 
     companion = torch_fl.companion("flagos:0")
     if companion != "cuda":
-        raise RuntimeError(f"flagos:0 must run over cuda, its companion is {companion}; see torch_fl.report()")
+        raise RuntimeError(
+            f"flagos:0 must run over cuda, its companion is {companion}; see torch_fl.report()"
+        )
 
 
 def _spin() -> float:

@@ -45,10 +45,7 @@ def compare(
         setup: runs before each timing.
         clock: seconds; time.perf_counter where a driver's own threads must not count.
     """
-    timers = [
-        timeit.Timer(statement, setup, timer=clock, globals=dict(names))
-        for names in (ours, theirs)
-    ]
+    timers = [timeit.Timer(statement, setup, timer=clock, globals=dict(names)) for names in (ours, theirs)]
     for timer in timers:
         timer.timeit(20)
     number = max(1, round(seconds_per_round / max(timers[1].timeit(50) / 50, 1e-9)))

@@ -28,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; default: all that need no GPU")
+    parser.add_argument(
+        "names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; default: all that need no GPU"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="few rounds: shows that it works, gives no evidence"
     )

@@ -22,7 +22,9 @@ _ALONE = {"FLAGOS_COMPANION": "off", "FLAGOS_FALLBACK": "allow"}
 
 def evaluate(run: Run, program: str, backends: str = "nvidia") -> Any:
     """Run a program with these backends; return its variable `answer`."""
-    text = f"import json, os\nos.environ |= {_ALONE | {'FLAGOS_BACKENDS': backends}!r}\nimport torch, torch_fl\n"
+    text = (
+        f"import json, os\nos.environ |= {_ALONE | {'FLAGOS_BACKENDS': backends}!r}\nimport torch, torch_fl\n"
+    )
     done = run(text + program + "\nprint(json.dumps(answer))")
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return json.loads(done.stdout)

@@ -26,7 +26,11 @@ def warn(operator: str, device: str) -> None:
         warnings.warn(message, FallbackWarning, stacklevel=2)
     else:
         warnings.warn_explicit(
-            message, FallbackWarning, frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
+            message,
+            FallbackWarning,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            frame.f_globals.get("__name__"),
         )
 
 
