@@ -22,8 +22,8 @@ from benchmarks.figures import Figure
 
 METHOD = (
     "bf16, random weights. Training: processes in turns, median of 20 steps after 8 in each, then the median "
-    "of the processes' ratios. Decoding, prefill and the diffusion block: paired in one process, medians of the "
-    "rounds' own ratios."
+    "of the processes' ratios. Decoding and the diffusion block: paired in one process, medians of the rounds' "
+    "own ratios."
 )
 
 
@@ -163,5 +163,5 @@ def measure(*, quick: bool = False) -> list[Figure]:
         found.append(_paired("GPT decode, batch 1, 64 tokens before", 1.04, _decoding, rounds))
         found.append(_paired("diffusion block, 4,096 tokens", 1.01, _diffusion, rounds // 2))
         found += [_threads(), _switching()]
-    turns = 1 if quick else 3
+    turns = 1 if quick else 2
     return found + _training(16, 1024, 1.01, turns) + _training(2, 128, 1.04, turns)

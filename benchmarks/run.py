@@ -1,4 +1,4 @@
-"""Measure core and compare with the targets: `python -m benchmarks.run [name…]`; by default all without a GPU."""
+"""Measure core, compare with targets: `python -m benchmarks.run [name…]`; by default all without a GPU."""
 
 from __future__ import annotations
 

@@ -19,7 +19,11 @@ def source_counts() -> Counts:
         return {}
     import torch_fl._C as native
 
-    return {(source, op): (calls, copied) for op, source, calls, copied in native.ops.counters()}
+    counts: Counts = {}
+    for op, source, _device, calls, copied, _time in native.ops.counters():
+        before, bytes_before = counts.get((source, op), (0, 0))
+        counts[source, op] = (before + calls, bytes_before + copied)
+    return counts
 
 
 @dataclass

@@ -60,7 +60,7 @@ def manual_seed_all(seed: int) -> None:
         standin.set_random_state(device, seed)
 
 
-class device:  # noqa: N801  (as torch.cuda calls it)
+class device:
     """A `with` block in which another device is current."""
 
     def __init__(self, device: object) -> None:

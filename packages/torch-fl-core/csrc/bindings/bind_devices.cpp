@@ -21,7 +21,8 @@ namespace flagos {
 namespace {
 
 BackendRequest toRequest(const py::dict& entry) {
-  static const std::vector<std::string> kKeys = {"name", "path", "private_copy", "emulated", "accelerator", "companion", "skip"};
+  static const std::vector<std::string> kKeys = {"name",        "path",      "private_copy", "emulated",
+                                                 "accelerator", "companion", "skip"};
   for (const auto& item : entry) {
     const auto key = item.first.cast<std::string>();
     if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
@@ -169,7 +170,8 @@ void bindBackends(py::module_& m) {
           setBackendRequests(std::move(requests));
         }),
         py::arg("requests"),
-        "Replace the list of backends. Keys: name, path, private_copy, emulated, accelerator, companion, skip. Opens nothing.");
+        "Replace the list of backends. Keys: name, path, private_copy, emulated, accelerator, companion, "
+        "skip. Opens nothing.");
   m.def("backend_records", torch::wrap_pybind_function([] {
           py::list out;
           for (const BackendRecord& record : backendRecords()) out.append(toDict(record));

@@ -33,8 +33,8 @@ struct BackendRequest {
   bool private_copy = false;  // a second instance of the same library
   bool emulated = false;  // joins only when activated (design: the reference backend where nothing else is)
   bool accelerator = false;  // real hardware: that an operator runs on the host is worth a word
-  std::string companion;  // the device type of torch that serves the same chips ("cuda"); empty: none
-  std::string skip;       // why discovery says that it is not to be opened ("disabled: …"); empty: it may be
+  std::string companion;     // the device type of torch that serves the same chips ("cuda"); empty: none
+  std::string skip;  // why discovery says that it is not to be opened ("disabled: …"); empty: it may be
 };
 
 enum class BackendState { Waiting, Selected, NoDevice, SdkMissing, AbiRefused, Failed, Skipped };

@@ -13,8 +13,8 @@ class devices:
         """Hand the values of the FLAGOS_ variables to the runtime; only before the first use."""
     @staticmethod
     def set_backend_requests(requests: list[dict[str, Any]]) -> None:
-        """Replace the list of backends. Keys: name, path, private_copy, emulated, accelerator (real hardware),
-        companion (a device type of torch), skip (why it is not to be opened). Opens nothing."""
+        """Replace the list of backends. Keys: name, path, private_copy, emulated, accelerator (real
+        hardware), companion (a device type of torch), skip (why it is not to be opened). Opens nothing."""
     @staticmethod
     def backend_records() -> list[dict[str, Any]]:
         """One dict per request: name, path, emulated, state ("selected", "no device", "SDK missing",
@@ -268,8 +268,8 @@ class ops:
     def reset_counters() -> None: ...
 
 class routes:
-    """Which source serves an operator (csrc/bindings/bind_routes.cpp). A candidate is {"source": name} with, if
-    wanted, "when" (a condition) and "on_error" ("raise" or "next")."""
+    """Which source serves an operator (csrc/bindings/bind_routes.cpp). A candidate is {"source": name} with,
+    if wanted, "when" (a condition) and "on_error" ("raise" or "next")."""
 
     @staticmethod
     def sources() -> list[str]: ...

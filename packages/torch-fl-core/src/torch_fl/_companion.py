@@ -37,7 +37,7 @@ def from_companion(value: torch.Tensor) -> torch.Tensor: ...
 @overload
 def from_companion(value: torch.Stream) -> torch.Stream: ...
 def from_companion(value: Any) -> Any:
-    """Return a tensor or stream of the companion as a flagos one, without a copy; the reverse of as_companion.
+    """Return a tensor or stream of the companion as a flagos one, without a copy: as_companion's reverse.
 
     Raises: BackendError if its device is the companion of no flagos device.
     """

@@ -18,7 +18,7 @@ def warn(operator: str, device: str) -> None:
     """Warn that `operator` ran on the host, as if at the innermost line outside of torch and torch_fl."""
     frame = _user_frame(sys._getframe(1) if sys._getframe().f_back else None)
     message = (
-        f"flagos: {operator} has no kernel for {device} and ran on the host: its data was copied there and back. "
+        f"flagos: {operator} ran on the host, not on {device}: its data was copied there and back. "
         f'torch_fl.routes.explain("{operator}") tells why; FLAGOS_FALLBACK=error stops at such an operator, '
         "FLAGOS_FALLBACK=allow silences this."
     )
