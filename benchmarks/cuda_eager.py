@@ -12,10 +12,10 @@ from benchmarks.figures import Figure
 from benchmarks.paired import Pair, compare
 
 METHOD = (
-    "Time of the calling thread, which is bound to one core. Per case 61 rounds of about 6 ms for each device in "
-    "turns in one process, the queue drained before each; ratios are medians of the rounds' own ratios. The "
-    "spread is that of cuda against itself in the same run: a target is met when the ratio lies within it "
-    "or within that spread of 1."
+    "Time of the calling thread, which is bound to one core. Per case 61 rounds of about 6 ms for each "
+    "device in turns in one process, the queue drained before each; ratios are medians of the rounds' own "
+    "ratios. The spread is that of cuda against itself in the same run: a target is met when the ratio lies "
+    "within it or within that spread of 1."
 )
 
 

@@ -22,8 +22,8 @@ from benchmarks.figures import Figure
 
 METHOD = (
     "bf16, random weights. Training: processes in turns, median of 20 steps after 8 in each, then the median "
-    "of the processes' ratios. Decoding and the diffusion block: paired in one process, medians of the rounds' "
-    "own ratios."
+    "of the processes' ratios. Decoding and the diffusion block: paired in one process, medians of the "
+    "rounds' own ratios."
 )
 
 

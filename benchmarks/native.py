@@ -1,4 +1,4 @@
-"""The hot path in C++: router, guard, allocator, pinned memory. Compiles benchmarks/csrc against the
+"""The hot path in C++: router, guard, boxing, allocator, pinned memory. Compiles benchmarks/csrc against the
 installed libtorch_fl."""
 
 from __future__ import annotations
@@ -115,7 +115,17 @@ def _allocator(library: str, seconds: float) -> list[Figure]:
     return found
 
 
+def _boxing(library: str) -> list[Figure]:
+    """Return what a call by the companion's kernel costs over the kernel called directly."""
+    return [
+        Figure(
+            f"boxing adds to {row['case']}", row["added_ns"], "ns", details={"native ns": row["native_ns"]}
+        )
+        for row in _run("boxing_bench", library)
+    ]
+
+
 def measure(*, quick: bool = False) -> list[Figure]:
-    """Return figures of the router, the guard, the allocators."""
+    """Return figures of the router, the guard, boxing, the allocators."""
     library = str(_core_folders()[1] / "lib" / "libflagos_hal_reference.so")
-    return _hot_path(library) + _allocator(library, 0.05 if quick else 0.3)
+    return _hot_path(library) + _boxing(library) + _allocator(library, 0.05 if quick else 0.3)

@@ -26,7 +26,7 @@ struct DeviceCounters {
 
 namespace detail {
 FLAGOS_API extern std::array<std::atomic<DeviceCounters*>, kMaxDevices> device_counters;
-DeviceCounters& makeCounters(c10::DeviceIndex device);
+FLAGOS_API DeviceCounters& makeCounters(c10::DeviceIndex device);
 }  // namespace detail
 
 inline DeviceCounters& countersOf(c10::DeviceIndex device) {
