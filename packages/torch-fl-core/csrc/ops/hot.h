@@ -1,5 +1,5 @@
 // The unboxed wrapper of an operator: one template over at::_ops::<op>, instantiated for the operators that
-// are called most. It does what host_kernel.cpp does by schema, without the stack of boxed values.
+// are called most. It does what routed_kernel.cpp does by schema, without the stack of boxed values.
 #pragma once
 
 #include <ATen/core/IListRef.h>
