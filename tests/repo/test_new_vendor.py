@@ -34,7 +34,9 @@ class Newcomer:
         import os
 
         path = f"{self.site}:{os.environ.get('PYTHONPATH', '')}"
-        return {"PYTHONPATH": path, "ACME_HOME": str(self.sdk), "FLAGOS_BACKENDS": "acme", **more}
+        own = {"PYTHONPATH": path, "ACME_HOME": str(self.sdk), "FLAGOS_BACKENDS": "acme"}
+        # A HAL alone has no kernels: every operator runs on the host, which is told once each.
+        return {**own, "FLAGOS_FALLBACK": "allow", **more}
 
 
 @pytest.fixture(scope="module")
