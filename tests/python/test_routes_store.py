@@ -79,7 +79,6 @@ def test_short_form_that_is_wrong(text: str, message: str) -> None:
         (_env.ROUTE_CHECK, "on", True),
         (_env.FALLBACK, "Error", "error"),
         (_env.COMPANION, "OFF", "off"),
-        (_env.ALIAS_CUDA, "yes", True),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
@@ -89,7 +88,7 @@ def test_other_variables(variable: _env.Variable[object], text: str, value: obje
 
 @pytest.mark.parametrize(
     ("variable", "text"),
-    [(_env.ROUTE_CHECK, "2"), (_env.FALLBACK, "ignore"), (_env.COMPANION, "on"), (_env.ALIAS_CUDA, "cuda")],
+    [(_env.ROUTE_CHECK, "2"), (_env.FALLBACK, "ignore"), (_env.COMPANION, "on")],
     ids=lambda value: getattr(value, "name", None),
 )
 def test_other_variables_refuse(variable: _env.Variable[object], text: str) -> None:

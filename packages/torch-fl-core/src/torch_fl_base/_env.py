@@ -255,16 +255,6 @@ COMPANION: Variable[str] = Variable(
     "the same chips.",
     _choice("auto", "off"),
 )
-ALIAS_CUDA: Variable[bool] = Variable(
-    "FLAGOS_ALIAS_CUDA",
-    "truth value",
-    _TRUTH_TEXT,
-    False,
-    "0",
-    "Device strings and torch.cuda calls of programs written for CUDA go to flagos; only where torch has no "
-    "CUDA device.",
-    _truth,
-)
 REFERENCE_DEVICES: Variable[int] = Variable(
     "FLAGOS_REFERENCE_DEVICES",
     "integer",
@@ -336,7 +326,6 @@ VARIABLES: tuple[Variable[Any], ...] = (
     ROUTE_CHECK,
     FALLBACK,
     COMPANION,
-    ALIAS_CUDA,
     LOG,
     HAL_VALIDATE,
     HAL_TRACE,
