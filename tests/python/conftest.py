@@ -8,9 +8,17 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.python.routes_support import CATALOGUE, VENDOR, Read
+from tests.python.test_routes_fake import FakeRoutes, import_part, install
+from torch_fl_base.routes.files import read_table
+from torch_fl_base.routes.model import LayerName, Table
+from torch_fl_base.routes.operators import Catalogue
+from torch_fl_base.routes.store import store
 
 Program = Callable[..., Any]
 # What would change the outcome if the environment of the test run had it set.
@@ -58,3 +66,34 @@ def evaluate() -> Program:
         return json.loads(answer)
 
     return evaluate
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeRoutes:
+    """The stand-in; backend alpha has a table of its own."""
+    native = install(monkeypatch)
+    (tmp_path / "vendor.toml").write_text(VENDOR)
+    store().configure({"alpha": tmp_path / "vendor.toml"})
+    routes: FakeRoutes = native.routes
+    return routes
+
+
+@pytest.fixture
+def routes(fake: FakeRoutes, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """torch_fl.routes; everything is published, as the opening of the devices does."""
+    part = import_part(monkeypatch, "torch_fl.routes")
+    store().publish()
+    fake.log.clear()
+    return part
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """A function that reads a table from its text; `schema = 1` is its first line."""
+
+    def read(text: str, catalogue: Catalogue = CATALOGUE) -> Table:
+        path = tmp_path / "t.toml"
+        path.write_text("schema = 1\n" + textwrap.dedent(text), encoding="utf-8")
+        return read_table(path, catalogue, LayerName.USER_FILE)
+
+    return read

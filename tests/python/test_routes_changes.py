@@ -14,47 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from tests.python.test_routes_fake import FakeRoutes, import_part, install
-from torch_fl_base.routes import RouteError
+from tests.python.routes_support import fails
+from tests.python.test_routes_fake import FakeRoutes
 from torch_fl_base.routes.model import LayerName
 from torch_fl_base.routes.store import store
-
-VENDOR = """\
-schema = 1
-extends = "base"
-[ops."mean.dim"]
-candidates = ["gems", {source = "boxed", when = {dtype = "float32"}}]
-reason = "gems is right, boxed is fast"
-until = "issue 7"
-[ops.add.Tensor]
-""".replace("[ops.add.Tensor]\n", "")
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeRoutes:
-    """The stand-in; backend alpha has a table of its own."""
-    native = install(monkeypatch)
-    (tmp_path / "vendor.toml").write_text(VENDOR)
-    store().configure({"alpha": tmp_path / "vendor.toml"})
-    routes: FakeRoutes = native.routes
-    return routes
-
-
-@pytest.fixture
-def routes(fake: FakeRoutes, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """torch_fl.routes; everything is published, as the opening of the devices does."""
-    part = import_part(monkeypatch, "torch_fl.routes")
-    store().publish()
-    fake.log.clear()
-    return part
-
-
-def fails(action: Callable[[], object], *words: str) -> None:
-    with pytest.raises(RouteError) as caught:
-        action()
-    for word in words:
-        assert word in str(caught.value), str(caught.value)
-
 
 # --- set and reset ------------------------------------------------------------------------------------------
 

@@ -2,57 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.python.routes_support import CATALOGUE, Read, faults_of
 from torch_fl_base.routes import RouteError
 from torch_fl_base.routes.files import BASE, read_table
-from torch_fl_base.routes.model import Candidate, LayerName, Table
+from torch_fl_base.routes.model import Candidate, LayerName
 from torch_fl_base.routes.operators import Catalogue
 from torch_fl_base.spec import BackendError
-
-SCHEMAS = {
-    "aten::mm": {"self": "Tensor", "mat2": "Tensor"},
-    "aten::mm.out": {"self": "Tensor", "mat2": "Tensor", "out": "Tensor"},
-    "aten::mean.dim": {
-        "self": "Tensor",
-        "dim": "Optional[List[int]]",
-        "keepdim": "bool",
-        "dtype": "Optional[int]",
-    },
-    "aten::mean": {"self": "Tensor", "dtype": "Optional[int]"},
-    "aten::_softmax": {"self": "Tensor", "dim": "int", "half_to_float": "bool"},
-    "aten::softmax.int": {"self": "Tensor", "dim": "int", "dtype": "Optional[int]"},
-    "aten::sdpa": {"query": "Tensor", "attn_mask": "Optional[Tensor]", "scale": "Optional[float]"},
-    "aten::_foreach_add.List": {"self": "List[Tensor]", "other": "List[Tensor]"},
-    "aten::_foreach_mul.List": {"self": "List[Tensor]", "other": "List[Tensor]"},
-    "prims::add": {"a": "Tensor", "b": "Tensor"},
-}
-CATALOGUE = Catalogue(
-    lambda: SCHEMAS, SCHEMAS.get, lambda: [op for op in SCHEMAS if op != "aten::softmax.int"], "2.13"
-)
-Read = Callable[..., Table]
-
-
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    """A function that reads a table from its text; `schema = 1` is its first line."""
-
-    def read(text: str, catalogue: Catalogue = CATALOGUE) -> Table:
-        path = tmp_path / "t.toml"
-        path.write_text("schema = 1\n" + textwrap.dedent(text), encoding="utf-8")
-        return read_table(path, catalogue, LayerName.USER_FILE)
-
-    return read
-
-
-def faults_of(read: Read, text: str) -> list[str]:
-    with pytest.raises(RouteError) as caught:
-        read(text)
-    return [str(fault).rpartition("/")[2] for fault in caught.value.faults]
 
 
 def test_base_table_is_that_of_the_design() -> None:
