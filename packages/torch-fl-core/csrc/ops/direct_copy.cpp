@@ -62,15 +62,4 @@ bool copyDirectly(const at::Tensor& destination, const at::Tensor& source) {
   return true;
 }
 
-bool readDirectly(const at::Tensor& tensor, void* value) {
-  if (!(tensor.key_set() & kValueKeys).empty()) return false;
-  const DeviceEntry& entry = deviceEntry(tensor.device().index());
-  if (!halKnows(entry, dataOf(tensor)) || !onDefaultStream(entry)) return false;
-  FLAGOS_CHECK(entry,
-               entry.hal->memory.copy(entry.local, value, dataOf(tensor), tensor.itemsize(),
-                                      FLAGOS_HAL_COPY_DEVICE_TO_HOST),
-               "read a number from the device");
-  return true;
-}
-
 }  // namespace flagos::ops

@@ -10,9 +10,4 @@ namespace flagos::ops {
 // the HAL's blocking copy is ordered with, and the HAL knowing the companion's memory. False: nothing was done.
 bool copyDirectly(const at::Tensor& destination, const at::Tensor& source);
 
-// Reads the one element of `tensor` to `value`, likewise; `value` has room for any dtype.
-bool readDirectly(const at::Tensor& tensor, void* value);
-
-inline constexpr size_t kLargestElement = 16;  // complex128
-
 }  // namespace flagos::ops

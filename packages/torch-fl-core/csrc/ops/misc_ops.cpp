@@ -2,15 +2,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/_local_scalar_dense_ops.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/native_dropout_native.h>
 #include <torch/library.h>
 
-#include <array>
-#include "csrc/ops/op_record.h"
-
 #include "csrc/ops/counters.h"
-#include "csrc/ops/direct_copy.h"
+#include "csrc/ops/op_record.h"
 #include "csrc/ops/operator_call.h"
 
 namespace flagos::ops {
@@ -29,9 +25,7 @@ at::Scalar localScalarDense(const at::Tensor& self) {
     return at::native::_local_scalar_dense_cpu(call.alias(self));
   }
   countCall(id, Source::Boxed, entry.index);
-  alignas(kLargestElement) std::array<char, kLargestElement> bytes;
-  if (readDirectly(self, bytes.data()))
-    return at::native::_local_scalar_dense_cpu(at::from_blob(bytes.data(), {}, self.scalar_type()));
+  // A blocking copy of the HAL's in its place was measured, and is slower than the companion's pinned read.
   return at::_ops::_local_scalar_dense::redispatch(entry.companion->keys, aliasOnCompanion(self));
 }
 

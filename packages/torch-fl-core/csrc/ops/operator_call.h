@@ -162,9 +162,4 @@ class OperatorCall {
 // For kernels that make no views of their arguments.
 at::Tensor aliasOnCompanion(const at::Tensor& tensor);
 
-// The source of core's own kernels on this device: the companion where there is one, else the host.
-inline Source ownSource(c10::Device device) {
-  return deviceEntry(device.index()).companion != nullptr ? Source::Boxed : Source::Cpu;
-}
-
 }  // namespace flagos::ops

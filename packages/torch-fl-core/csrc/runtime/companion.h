@@ -1,4 +1,4 @@
-// The companion: the device type under which torch itself already serves a backend's chips (CUDA on NVIDIA).
+// The companion: the device type under which torch itself already serves a backend's chips.
 //
 // Where a backend names one and this process has it, core takes memory, streams, events, the current device
 // and random numbers from it through c10's registries, and its kernels serve as the source `boxed`. Nothing
