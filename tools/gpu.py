@@ -54,10 +54,10 @@ def commands(output: Path) -> dict[str, list[list[str]]]:
         ],
         "hal": [[*PYTEST, "-rs", "packages/torch-fl-nvidia/tests/test_hal.py"]],
         "gpu": [[*PYTEST, "tests/gpu"]],
-        "device": [[*PYTEST, "-rs", "tests/device/test_device_suite.py"]],
+        "device": [[*PYTEST, "-n", str(min(cores, 8)), "tests/device/test_device_suite.py"]],
         "device-ops": [[*kit, "--output", str(output / "device-ops-ci.json")]],
-        "companion": [[*PYTEST, "-rs", "tests/device/test_device_suite.py"]],
-        "companion-ops": [[*kit, "--output", str(output / "companion-ops-ci.json")]],
+        "companion": [[*PYTEST, "-n", str(min(cores, 8)), "tests/device/test_device_suite.py"]],
+        "companion-ops": [[*kit, "--reference", "cuda", "--output", str(output / "companion-ops-ci.json")]],
         "cuda": [[python, "-m", "benchmarks.run", "--output", str(output / "benchmarks"), "cuda_eager"]],
         "models": [[python, "-m", "benchmarks.run", "--output", str(output / "benchmarks"), "cuda_models"]],
     }

@@ -187,6 +187,40 @@ def test_copies_go_between_flagos_the_companion_and_the_host(evaluate: Evaluate)
     ]
 
 
+def test_copies_pack_and_convert_on_the_way_to_and_from_the_host(evaluate: Evaluate) -> None:
+    answer = evaluate(
+        WITH_COMPANION,
+        """
+        host = torch.arange(24.0).reshape(4, 6)
+        answer = []
+        for there, back in [(host[:, ::2], torch.zeros(4, 3)), (host.T, torch.zeros(6, 4)), (host, torch.zeros(6, 4).T)]:
+            x = torch.zeros(there.shape, device="flagos", dtype=torch.float64)
+            x.copy_(there)
+            back.copy_(x)
+            y = torch.zeros(there.shape[::-1], device="flagos").T
+            y.copy_(there)
+            answer += [torch.equal(back, there), torch.equal(y.cpu(), there), torch.equal(y.half().cpu(), there.half())]
+        answer += [standin.faults()]
+        """,
+    )
+    assert answer == [True] * 9 + [[]]
+
+
+def test_copies_reach_devices_that_are_no_companions(evaluate: Evaluate) -> None:
+    answer = evaluate(
+        """
+        import torch_fl
+        x = torch.arange(6.0).reshape(2, 3).to("flagos")
+        y = torch.zeros(3, 2, device="hpu")
+        y.copy_(x.T)
+        z = torch.zeros(2, 3, device="flagos", dtype=torch.int32)
+        z.copy_(y.T)
+        answer = [y.cpu().tolist(), z.tolist(), x.to("hpu").device.type, y.to("flagos").device.type]
+        """,
+    )
+    assert answer == [[[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]], [[0, 1, 2], [3, 4, 5]], "hpu", "flagos"]
+
+
 def test_the_current_device_is_one_and_the_same(evaluate: Evaluate) -> None:
     answer = evaluate(
         WITH_COMPANION,

@@ -27,8 +27,8 @@ def _compare(ours: object, theirs: object, our_inputs: object = (), their_inputs
         (torch.ones(2, 3), torch.ones(3, 2).t(), "strides"),
         (torch.tensor([1j]).conj(), torch.tensor([-1j]), "is_conj"),
         (torch.tensor([float("nan")]), torch.tensor([0.0]), "1 of 1 elements differ"),
-        ([torch.ones(1)], [torch.ones(1), torch.ones(1)], "1 tensors, on CPU 2"),
-        (3, 4, "3, on CPU 4"),
+        ([torch.ones(1)], [torch.ones(1), torch.ones(1)], "1 tensors, reference 2"),
+        (3, 4, "3, reference 4"),
         (torch.ones(1, requires_grad=True), torch.ones(1), "requires_grad"),
         (torch.ones(1, device="meta"), torch.ones(1), "is on meta"),
     ],
@@ -88,7 +88,7 @@ def test_errors_are_compared() -> None:
 
     call = attempt.Call((torch.ones(3),))
     good, bad = attempt.attempt(torch.neg, call, "cpu", 1), attempt.attempt(fails, call, "cpu", 1)
-    assert "no error; CPU raises IndexError" in attempt.compare_attempts(good, bad, exact=True)[0]
+    assert "no error; the reference raises IndexError" in attempt.compare_attempts(good, bad, exact=True)[0]
     assert "raises IndexError" in attempt.compare_attempts(bad, good, exact=True)[0]
     assert attempt.compare_attempts(bad, bad, exact=True) == []
 
@@ -148,7 +148,7 @@ def test_wrong_kernel_fails_the_checks(monkeypatch: pytest.MonkeyPatch) -> None:
         return result
 
     monkeypatch.setattr(subject.info, "op", wrong)
-    monkeypatch.setattr(subject, "_cpu_agrees", lambda *_: "exact")
+    monkeypatch.setattr(subject, "_reference_agrees", lambda *_: "exact")
     for check in ("forward", "strided"):
         assert checks.run_check(subject, check).status == "fail"
 
@@ -263,6 +263,46 @@ def test_crash_and_hang_cost_one_entry_each(tmp_path: Path, monkeypatch: pytest.
     for name in ("abs:forward", "abs:inplace", "neg:forward"):
         assert by_name[name].status == "pass", by_name[name]
     assert len(found) == 5
+
+
+_LOSING = """
+original = None
+from torch_fl.testing.ops import attempt, checks
+original = checks.run_check
+def run_check(subject, check):
+    if subject.name == "abs" and check in ("strided", "edge"):
+        subject.phase("device" if check == "strided" else "reference")
+        raise attempt.DeviceLost("AcceleratorError: assert in a kernel")
+    return original(subject, check)
+from torch_fl.testing.ops import worker
+worker.run_check = run_check
+"""
+
+
+def test_lost_device_costs_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows runs in a new process, for the old one's device takes no more work."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nif 'worker' in sys.orig_argv:\n"
+        + "".join(f"    {line}\n" for line in _LOSING.splitlines() if line)
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    found: list[Entry] = []
+    jobs = [database.Job("abs", "float32", ("forward", "strided", "edge", "inplace"))]
+    Runner(attempt.Config("cpu", max_samples=2), 1, 60.0, found.append).run(jobs)
+    statuses = {entry.check: entry.status for entry in found}
+    assert statuses == {"forward": "pass", "strided": "crash", "edge": "skip", "inplace": "pass"}
+    assert "assert in a kernel" in next(entry.message for entry in found if entry.check == "strided")
+
+
+@pytest.mark.parametrize(
+    ("op", "check"),
+    [*[("cumsum", check) for check in ("forward", "out", "inplace", "backward")], ("gather", "errors")],
+)
+def test_another_device_serves_as_reference(op: str, check: str) -> None:
+    config = attempt.Config("flagos:0", reference="flagos:1", max_samples=3)
+    subject = checks.Subject(database.database()[op], torch.float32, config, lambda _: None)
+    report = checks.run_check(subject, check)
+    assert (report.status, report.message) == ("pass", "")
 
 
 def test_worker_that_cannot_start_says_why() -> None:

@@ -1,6 +1,7 @@
 // Copies between the stand-in's devices and the host, and reading one number.
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/copy_ops.h>
+#include <ATen/ops/empty_like.h>
 
 #include "host_call.h"
 #include "kernels.h"
@@ -45,12 +46,32 @@ class Copying {
   const Argument read_{"src", ArgumentKind::Tensor, false};
 };
 
+// As CUDA's kernel does between devices, where bytes alone will not do: with views of its arguments, which are
+// of the stand-in only if the arguments' storages are.
+void copyInSteps(at::Tensor& self, const at::Tensor& source) {
+  const at::Tensor packed = source.to(self.scalar_type()).expand_as(self).contiguous();
+  const at::Tensor arrived = self.is_contiguous()
+                                 ? self.view(self.sizes())
+                                 : at::empty_like(self, self.options(), at::MemoryFormat::Contiguous);
+  arrived.copy_(packed);
+  if (!self.is_contiguous()) self.copy_(arrived);
+}
+
+bool needsSteps(const at::Tensor& self, const at::Tensor& source) {
+  return self.device() != source.device() &&
+         (self.dtype() != source.dtype() || self.is_contiguous() != source.is_contiguous());
+}
+
 at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool /*non_blocking*/) {
   static const OpInfo& info = opInfo("aten::copy_");
   if (self.is_same(source)) return self;
   TORCH_CHECK(!self._is_zerotensor(), "ZeroTensors are immutable.");
   if (source._is_zerotensor()) return self.zero_();
-  Copying(info, self, source).run(self, source);
+  if (needsSteps(self, source)) {
+    copyInSteps(self, source);
+  } else {
+    Copying(info, self, source).run(self, source);
+  }
   return self;
 }
 

@@ -43,10 +43,14 @@ class AliasScope {
   ~AliasScope() { slots_.release(mark_); }
   AliasScope(const AliasScope&) = delete;
   AliasScope& operator=(const AliasScope&) = delete;
-  const at::Tensor& onCompanion(const at::Tensor& tensor) const {
+  // `views`: the kernel may make views of it, which take their device from the storage.
+  const at::Tensor& onCompanion(const at::Tensor& tensor, bool views) const {
     if (!onDevice(tensor)) return tensor;
     const DeviceEntry& entry = deviceEntry(tensor.device().index());
-    return *slots_.shareStorage(tensor, entry.companion->keys, companionDevice(entry)).alias;
+    const Companion& companion = *entry.companion;
+    const c10::Device device = companionDevice(entry);
+    if (!views) return *slots_.shareStorage(tensor, companion.keys, device).alias;
+    return *slots_.borrowMemory(tensor, companion.keys, device, companion.allocator).alias;
   }
 
  private:
@@ -59,8 +63,11 @@ void copyByKernel(const at::Tensor& destination, const at::Tensor& source, bool 
   const DeviceEntry& entry = deviceEntry((onDevice(destination) ? destination : source).device().index());
   countCall(copyId(), Source::Boxed, entry.index);
   const AliasScope aliases;
-  at::Tensor& target = const_cast<at::Tensor&>(aliases.onCompanion(destination));
-  at::_ops::copy_::redispatch(entry.companion->keys, target, aliases.onCompanion(source), non_blocking);
+  // Within one device it is elementwise; else it may pack and convert by the way.
+  const bool views = destination.device() != source.device();
+  at::Tensor& target = const_cast<at::Tensor&>(aliases.onCompanion(destination, views));
+  at::_ops::copy_::redispatch(entry.companion->keys, target, aliases.onCompanion(source, views),
+                              non_blocking);
 }
 
 // The companion that serves this side of a copy; null for the host and for devices without one.
@@ -125,6 +132,11 @@ void copyAcross(const at::Tensor& destination, const at::Tensor& source, bool no
   at::Tensor(destination).copy_(arrived);
 }
 
+// Between flagos and another device type, each of which knows the host.
+void copyByHost(const at::Tensor& destination, const at::Tensor& source) {
+  at::Tensor(destination).copy_(source.to(at::kCPU));
+}
+
 at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (self.is_same(source)) return self;
   TORCH_CHECK(self.layout() == at::Layout::Strided && source.layout() == at::Layout::Strided,
@@ -154,8 +166,10 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
   if (!within) {
     const DeviceEntry& entry = deviceEntry((onDevice(self) ? self : expanded).device().index());
     const at::Tensor& host = onDevice(self) ? expanded : self;
-    TORCH_CHECK(host.device().type() == c10::DeviceType::CPU, "flagos: copy_ between ", self.device(),
-                " and ", expanded.device(), " is not supported; go through the CPU.");
+    if (!host.is_cpu()) {  // a device that neither the backend nor a companion knows
+      copyByHost(self, expanded);
+      return self;
+    }
     const bool queued = non_blocking && isPinned(host.storage().data());
     if (entry.host_accessible && !queued) {
       copyOnHost(self, expanded);

@@ -63,6 +63,18 @@ def assert_same(ours: Any, theirs: Any, **tolerance: Any) -> None:
     torch.testing.assert_close(ours.detach().cpu(), theirs.detach().cpu(), equal_nan=True, **tolerance)
 
 
+def companion_of(index: int) -> str | None:
+    """Return the device type whose kernels serve a device; None if the host's do."""
+    import torch_fl
+
+    return torch_fl.companion(torch.device(DEVICE_TYPE, index))
+
+
+def reference_device() -> torch.device:
+    """Return the device whose kernels serve device 0: its results are the right ones, bit for bit."""
+    return torch.device(companion_of(0) or "cpu")
+
+
 def run_program(
     program: str, *, timeout: float = 240, **environment: str
 ) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,10 @@ class Config:
 
     Args:
         device: the device under test, as a string.
-        exact: bit for bit. Right where the device runs CPU's own kernels; elsewhere torch.testing's
+        reference: the device whose results are right: "cpu", or one whose own kernels the device under test
+            runs. Gradients in reverse mode are compared with CPU's all the same, within tolerance: PyTorch's
+            engine serves one accelerator per process.
+        exact: bit for bit. Right where the device runs the reference's own kernels; elsewhere torch.testing's
             tolerances hold.
         max_samples: the most samples of an operator that one check uses, spread evenly over those PyTorch
             offers.
@@ -28,9 +31,14 @@ class Config:
     """
 
     device: str = "flagos"
+    reference: str = "cpu"
     exact: bool = True
     max_samples: int = 48
     seed: int = 20260
+
+
+class DeviceLost(RuntimeError):
+    """The device takes no more work in this process, as a GPU after an assertion in a kernel."""
 
 
 @dataclass
@@ -64,7 +72,8 @@ Function = Callable[..., Any]
 def attempt(function: Function, call: Call, device: str, seed: int) -> Attempt:
     """Call `function` on doubles of the arguments on `device`, every generator freshly seeded.
 
-    An error of the call is kept, not raised; so are its warnings. Random is whether CPU's default generator
+    An error of the call is kept, not raised; so are its warnings. Raises DeviceLost if the device refuses work
+    afterwards. Random is whether CPU's default generator
     advanced, which tells the truth only for device "cpu", or a generator was among the arguments.
     """
     mirror = Mirror(device)
@@ -80,9 +89,19 @@ def attempt(function: Function, call: Call, device: str, seed: int) -> Attempt:
             raise
         except BaseException as error:  # noqa: BLE001  Whatever an operator raises is the observation made here.
             outcome.error = error
+    _expect_alive(outcome.device)
     outcome.warned = tuple(str(warning.message) for warning in caught)
     outcome.random = bool(mirror.generators) or not torch.equal(before, torch.get_rng_state())
     return outcome
+
+
+def _expect_alive(device: torch.device) -> None:
+    if device.type == "cpu":
+        return
+    try:
+        torch.get_device_module(device).synchronize()
+    except RuntimeError as error:
+        raise DeviceLost(summary(error)) from None
 
 
 def summary(error: BaseException) -> str:
@@ -92,13 +111,13 @@ def summary(error: BaseException) -> str:
 
 
 def compare_attempts(ours: Attempt, theirs: Attempt, *, exact: bool, values: bool = True) -> list[str]:
-    """Return complaints about a call on the device against the same call on CPU: errors, result, changed
+    """Return complaints about a call on the device against the same call on the reference: errors, result, changed
     arguments."""
     if theirs.error is not None:
         if ours.error is None:
-            return [f"no error; CPU raises {summary(theirs.error)}"]
+            return [f"no error; the reference raises {summary(theirs.error)}"]
         if not isinstance(ours.error, type(theirs.error)) and not isinstance(theirs.error, type(ours.error)):
-            return [f"raises {summary(ours.error)}; CPU raises {summary(theirs.error)}"]
+            return [f"raises {summary(ours.error)}; the reference raises {summary(theirs.error)}"]
         return []
     if ours.error is not None:
         return [f"raises {summary(ours.error)}"]

@@ -1,4 +1,4 @@
-"""The checks of the op level. Each runs an operator's samples on CPU and on the device and collects
+"""The checks of the op level. Each runs an operator's samples on the reference and on the device and collects
 complaints."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -68,6 +68,7 @@ class Subject:
         self.phase = phase
         self.name = op_name(info)
         self.device_type = torch.device(config.device).type
+        self.reference_type = torch.device(config.reference).type
         self._samples: dict[bool, list[Any]] = {}
 
     def samples(self, *, requires_grad: bool = False, most: int | None = None) -> list[Any]:
@@ -86,11 +87,19 @@ class Subject:
         step = (len(everything) - 1) / max(limit - 1, 1)
         return [everything[round(index * step)] for index in range(limit)]
 
+    def against_cpu(self) -> Subject:
+        """Return the subject as it is compared where the reference cannot serve: with CPU, within tolerance."""
+        if self.reference_type == "cpu":
+            return self
+        config = replace(self.config, reference="cpu", exact=False)
+        return Subject(self.info, self.dtype, config, self.phase)
+
     def both(self, function: Function, call: Call) -> tuple[Attempt, Attempt]:
-        """Return the call on the device and on CPU; CPU goes first, so that a crash can be told apart."""
+        """Return the call on the device and on the reference, which goes first, so that a crash can be told
+        apart."""
         function, call = _unhidden(function), self._placed(call)
-        self.phase("cpu")
-        theirs = attempt(function, call, "cpu", self.config.seed)
+        self.phase("reference")
+        theirs = attempt(function, call, self.config.reference, self.config.seed)
         self.phase("device")
         ours = attempt(function, call, self.config.device, self.config.seed)
         return ours, theirs
@@ -98,12 +107,12 @@ class Subject:
     def compare(
         self, function: Function, call: Call, *, strict: bool = True, accumulated: bool = False
     ) -> tuple[Attempt, Attempt, list[str] | None]:
-        """Return the call on the device, on CPU, and the complaints; None instead of these where CPU is no
-        reference.
+        """Return the call on the device, on the reference, and the complaints; None instead of these where it
+        cannot serve as one.
 
         Args:
             function, call: what to do.
-            strict: an error on CPU must be one on the device; else it means that there is no reference.
+            strict: an error on the reference must be one on the device; else it means that there is none.
             accumulated: the autograd engine adds several terms into the result. It does so in another order
                 and layout for an accelerator, so that last bits and strides say nothing about operators.
         """
@@ -118,9 +127,9 @@ class Subject:
             )
         complaints: list[str] | None = self._complaints(ours, theirs, exact=self.config.exact)
         if complaints and theirs.error is None and ours.error is None:
-            # CPU may differ from itself: by the alignment of memory (LAPACK), or because it reads what nobody
-            # wrote.
-            agreement = self._cpu_agrees(function, call, theirs)
+            # It may differ from itself: by the alignment of memory (LAPACK), by the order of atomic additions, or
+            # because it reads what nobody wrote.
+            agreement = self._reference_agrees(function, call, theirs)
             if agreement != "exact":
                 complaints = self._complaints(ours, theirs, exact=False) if agreement == "close" else None
         return ours, theirs, complaints
@@ -131,12 +140,12 @@ class Subject:
         )
         return compare_attempts(ours, theirs, exact=exact, values=values)
 
-    def _cpu_agrees(self, function: Function, call: Call, first: Attempt) -> str:
-        """Return how well CPU agrees with itself at other addresses: `exact`, `close` or `not`."""
+    def _reference_agrees(self, function: Function, call: Call, first: Attempt) -> str:
+        """Return how well the reference agrees with itself at other addresses: `exact`, `close` or `not`."""
         function, call = _unhidden(function), self._placed(call)
         in_the_way: list[Any] = []
         agreement = "close" if self.info.name in UNSTABLE_ON_CPU else "exact"
-        self.phase("cpu")
+        self.phase("reference")
         for step in range(8):
             in_the_way += [
                 torch.full((count,), float(step)) for count in (5, 37 + 16 * step, 1000 * step + 1)
@@ -145,7 +154,7 @@ class Subject:
                 torch.full((size,), 17 * step + 1, dtype=torch.uint8)
             # In this mode PyTorch fills what it allocates with NaN: results made of it show.
             torch.use_deterministic_algorithms(step == 0, warn_only=True)
-            again = attempt(function, call, "cpu", self.config.seed)
+            again = attempt(function, call, self.config.reference, self.config.seed)
             torch.use_deterministic_algorithms(False)
             in_the_way.append(again)
             if self._complaints(again, first, exact=False):
@@ -188,7 +197,7 @@ def call_of(sample: Any) -> Call:
 
 Pairs = Iterator[
     tuple[str, list[str] | None]
-]  # name of the call; complaints, or None where CPU gives no reference
+]  # name of the call; complaints, or None where there is no reference
 
 
 def _forward(subject: Subject) -> Pairs:
@@ -210,7 +219,7 @@ def _changed(
     *,
     strict: bool,
 ) -> Pairs:
-    """Run samples with all their tensors changed. Strict: where CPU raises, the device must too."""
+    """Run samples with all their tensors changed. Strict: where the reference raises, the device must too."""
     function = subject.info.get_op()
     names = list(changes)
     for index, sample in enumerate(subject.samples(most=most)):
@@ -265,9 +274,9 @@ def _errors(subject: Subject) -> Pairs:
         if theirs.error is None or not re.search(case.error_regex, str(theirs.error)):
             yield f"error {index}", None
         elif ours.error is None:
-            yield f"error {index}", [f"no error; CPU raises {summary(theirs.error)}"]
+            yield f"error {index}", [f"no error; the reference raises {summary(theirs.error)}"]
         elif not isinstance(ours.error, case.error_type) or not re.search(case.error_regex, str(ours.error)):
-            yield f"error {index}", [f"raises {summary(ours.error)}; CPU raises {summary(theirs.error)}"]
+            yield f"error {index}", [f"raises {summary(ours.error)}; the reference raises {summary(theirs.error)}"]
         else:
             yield f"error {index}", []
 
@@ -302,6 +311,6 @@ def run_check(subject: Subject, check: str) -> Report:
         shown = " | ".join(failed[:3])
         return Report("fail", f"{len(failed)} of {calls} calls. {shown}", calls)
     if calls == 0:
-        reason = "CPU itself raises on every sample" if without_reference else "no sample applies"
+        reason = "the reference itself raises on every sample" if without_reference else "no sample applies"
         return Report("skip", reason)
     return Report("pass", "", calls)

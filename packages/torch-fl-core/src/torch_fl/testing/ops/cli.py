@@ -30,6 +30,11 @@ def _parser() -> argparse.ArgumentParser:
         "--device", default="flagos", help="device under test (default: flagos); cpu compares CPU with itself"
     )
     run.add_argument(
+        "--reference",
+        default="cpu",
+        help="device whose results are right (default: cpu); cuda where flagos runs CUDA's own kernels",
+    )
+    run.add_argument(
         "--slice", choices=["ci", "full"], default="full", help="the fixed part for CI, or everything"
     )
     run.add_argument(
@@ -74,12 +79,14 @@ import torch, torch_fl
 torch.flagos.init()
 used = [r for r in torch_fl._C.devices.backend_records() if r["state"] == "selected"]
 first = min(used, key=lambda record: record["first_device"])
-print("zero-copy" if first["host_access"] == "coherent" else "staged")
+by_companion = torch_fl.companion(torch.device("flagos", first["first_device"])) is not None
+print("companion" if by_companion else "zero-copy" if first["host_access"] == "coherent" else "staged")
 """
 
 
 def memory_mode(device: str) -> str:
-    """Return `staged` where the host cannot touch the memory of device 0, else `zero-copy`.
+    """Return how operators reach device 0: by its `companion`, by the host `zero-copy`, or by the host `staged`,
+    where it cannot touch the device's memory.
 
     Asked in a process of its own: this one starts workers, and opens no device.
     """
@@ -114,6 +121,8 @@ def _progress(total: int) -> Iterator[Callable[[Entry, Counter[str]], None]]:
         def line(entry: Entry, counts: Counter[str]) -> None:
             nonlocal last
             done = sum(counts.values())
+            if entry.status in _TOLD:
+                print(_line(entry), file=sys.stderr, flush=True)
             if time.monotonic() - last > 20 or done == total:
                 last = time.monotonic()
                 print(f"{done}/{total} {_counted(counts)} at {entry.op}", file=sys.stderr, flush=True)
@@ -133,13 +142,19 @@ def _progress(total: int) -> Iterator[Callable[[Entry, Counter[str]], None]]:
         task = progress.add_task("", total=total, counts="")
 
         def advance(entry: Entry, counts: Counter[str]) -> None:
-            if entry.status in ("fail", "crash", "timeout"):
-                progress.console.print(
-                    f"[red]{entry.status}[/] {entry.op}:{entry.dtype}:{entry.check} {entry.message}"[:400]
-                )
+            if entry.status in _TOLD:
+                progress.console.print(_line(entry), style="red", markup=False)
             progress.update(task, advance=1, description=entry.op[:30], counts=_counted(counts))
 
         yield advance
+
+
+# What is told as it happens, so that a run that is stopped was not in vain.
+_TOLD = ("fail", "crash", "timeout")
+
+
+def _line(entry: Entry) -> str:
+    return f"{entry.status:8} {entry.op}:{entry.dtype}:{entry.check} {entry.message}"[:400]
 
 
 def _counted(counts: Counter[str]) -> str:
@@ -162,7 +177,12 @@ def _run(options: argparse.Namespace, arguments: list[str]) -> int:
         return 0
     expectations = expected.load(options.expected)
     samples = options.max_samples or (6 if options.slice == "ci" else 48)
-    config = Config(device=options.device, exact=not options.tolerance, max_samples=samples)
+    config = Config(
+        device=options.device,
+        reference=options.reference,
+        exact=not options.tolerance,
+        max_samples=samples,
+    )
     entries: list[Entry] = []
     counts: Counter[str] = Counter()
     started = time.monotonic()
@@ -188,6 +208,7 @@ def _run(options: argparse.Namespace, arguments: list[str]) -> int:
         mode=mode,
         selection=selection,
         exact=config.exact,
+        reference=config.reference,
         seconds=time.monotonic() - started,
         arguments=_without_paths(arguments),
     )

@@ -1,4 +1,4 @@
-"""Whether what an operator did on the device is what it did on CPU: values, types, strides, aliases, side
+"""Whether what an operator did on the device is what it did on the reference, CPU or another device: values, types, strides, aliases, side
 effects."""
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ def _describe_difference(ours: torch.Tensor, theirs: torch.Tensor) -> str | None
     where = tuple(int(i) for i in different.nonzero()[0])
     return (
         f"{count} of {ours.numel()} elements differ, first at {list(where)}: "
-        f"{ours[where].item()!r}, on CPU {theirs[where].item()!r}"
+        f"{ours[where].item()!r}, reference {theirs[where].item()!r}"
     )
 
 
 def compare_values(ours: torch.Tensor, theirs: torch.Tensor, what: str, *, exact: bool) -> list[str]:
-    """Return complaints about the values of a device tensor against its CPU counterpart.
+    """Return complaints about the values of a device tensor against its counterpart on the reference.
 
     Args:
         ours: on the device.
-        theirs: on CPU, same shape and type.
+        theirs: on the reference, same shape and type.
         what: how to name it in a complaint.
         exact: bit for bit (NaN equals NaN), or within torch.testing's tolerance of the type.
     """
@@ -119,17 +119,17 @@ def compare_form(ours: torch.Tensor, theirs: torch.Tensor, what: str, device: to
     for name in ("dtype", "shape", "layout", "requires_grad"):
         mine, wanted = getattr(ours, name), getattr(theirs, name)
         if mine != wanted:
-            complaints.append(f"{what}: {name} is {mine}, on CPU {wanted}")
+            complaints.append(f"{what}: {name} is {mine}, reference {wanted}")
     if complaints or not has_plain_storage(theirs) or not has_plain_storage(ours):
         return complaints
     if ours.stride() != theirs.stride():
         complaints.append(
-            f"{what}: strides are {ours.stride()}, on CPU {theirs.stride()} (shape {tuple(ours.shape)})"
+            f"{what}: strides are {ours.stride()}, reference {theirs.stride()} (shape {tuple(ours.shape)})"
         )
     for name in ("is_conj", "is_neg"):
         mine, wanted = getattr(ours, name)(), getattr(theirs, name)()
         if mine != wanted:
-            complaints.append(f"{what}: {name}() is {mine}, on CPU {wanted}")
+            complaints.append(f"{what}: {name}() is {mine}, reference {wanted}")
     return complaints
 
 
@@ -155,7 +155,7 @@ def compare_results(
     values: bool = True,
     what: str = "result",
 ) -> list[str]:
-    """Return complaints about an operator's result on the device against its result on CPU.
+    """Return complaints about an operator's result on the device against its result on the reference.
 
     Args:
         ours, theirs: the results, any nesting of tensors and plain values.
@@ -168,7 +168,7 @@ def compare_results(
     """
     our_tensors, their_tensors = tensors_in(ours), tensors_in(theirs)
     if len(our_tensors) != len(their_tensors):
-        return [f"{what}: {len(our_tensors)} tensors, on CPU {len(their_tensors)}"]
+        return [f"{what}: {len(our_tensors)} tensors, reference {len(their_tensors)}"]
     complaints = []
     our_arguments, their_arguments = tensors_in(our_inputs), tensors_in(their_inputs)
     for index, (mine, wanted) in enumerate(zip(our_tensors, their_tensors, strict=True)):
@@ -177,7 +177,7 @@ def compare_results(
         my_alias, wanted_alias = _alias_of(mine, our_arguments), _alias_of(wanted, their_arguments)
         if my_alias != wanted_alias:
             wrong.append(
-                f"{name}: shares memory with argument {my_alias}, on CPU {wanted_alias} (argument, offset)"
+                f"{name}: shares memory with argument {my_alias}, reference {wanted_alias} (argument, offset)"
             )
         if values and mine.shape == wanted.shape and mine.dtype == wanted.dtype:
             wrong += compare_values(mine, wanted, name, exact=exact)
@@ -192,13 +192,13 @@ def _compare_plain(ours: Any, theirs: Any, what: str, *, exact: bool) -> list[st
     mine, wanted = _plain(ours), _plain(theirs)
     for a, b in zip(mine, wanted, strict=False):
         if type(a) is not type(b):
-            return [f"{what}: {a!r}, on CPU {b!r}"]
+            return [f"{what}: {a!r}, reference {b!r}"]
         if a == b or (a != a and b != b):
             continue
         if not exact and isinstance(a, float) and abs(a - b) <= 1e-5 + 1e-5 * abs(b):
             continue
-        return [f"{what}: {a!r}, on CPU {b!r}"]
-    return [] if len(mine) == len(wanted) else [f"{what}: {len(mine)} values, on CPU {len(wanted)}"]
+        return [f"{what}: {a!r}, reference {b!r}"]
+    return [] if len(mine) == len(wanted) else [f"{what}: {len(mine)} values, reference {len(wanted)}"]
 
 
 def _plain(value: Any) -> list[Any]:
@@ -230,5 +230,5 @@ def two_samples_differ(ours: torch.Tensor, theirs: torch.Tensor, *, level: float
     if distance <= bound:
         return None
     return (
-        f"distribution differs from CPU's: distance {distance:.3f}, limit {bound:.3f}, of {n} and {m} numbers"
+        f"distribution differs from the reference's: distance {distance:.3f}, limit {bound:.3f}, of {n} and {m} numbers"
     )

@@ -18,7 +18,7 @@ else:
 
 DEFAULT_LIST = Path(__file__).with_name("expected_failures.toml")
 KINDS = ("expected_failure", "unsupported")
-MODES = ("zero-copy", "staged")
+MODES = ("zero-copy", "staged", "companion")
 _KEYS = {"ops", "dtypes", "checks", "modes", "kind", "reason", "issue"}
 
 # Statuses with which a run is not green.

@@ -92,12 +92,12 @@ def _derivative(subject: Subject, *, second: bool, most: int) -> Pairs:
 
 def backward(subject: Subject) -> Pairs:
     """Compare results and gradients of every sample, for the same random gradients of the results."""
-    yield from _derivative(subject, second=False, most=24)
+    yield from _derivative(subject.against_cpu(), second=False, most=24)
 
 
 def gradgrad(subject: Subject) -> Pairs:
     """Compare second derivatives."""
-    yield from _derivative(subject, second=True, most=4)
+    yield from _derivative(subject.against_cpu(), second=True, most=4)
 
 
 def forward_ad(subject: Subject) -> Pairs:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torch_fl.testing.ops.attempt import Attempt, Call, attempt
+from torch_fl.testing.ops.compare import on_host
 from torch_fl.testing.ops.mirror import has_plain_storage, interleaved, tensors_in, transform
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def out(subject: Subject) -> Pairs:
     operator = subject.info.get_op()
     for index, sample in enumerate(subject.samples(most=6)):
         plain = Call((sample.input, *sample.args), dict(sample.kwargs))
-        subject.phase("cpu")
-        wanted = attempt(operator, plain, "cpu", subject.config.seed)
+        subject.phase("reference")
+        wanted = attempt(operator, plain, subject.config.reference, subject.config.seed)
         usable = isinstance(wanted.result, (torch.Tensor, tuple, list)) and all(
             isinstance(item, torch.Tensor) and has_plain_storage(item) for item in _items(wanted.result)
         )
@@ -90,7 +91,7 @@ def _items(result: Any) -> list[Any]:
 def _out_once(
     subject: Subject, operator: Any, plain: Call, wanted: Any, form: Callable[[torch.Tensor], torch.Tensor]
 ) -> list[str] | None:
-    given = transform(wanted, lambda leaf: form(leaf.resolve_conj().resolve_neg().detach()))
+    given = transform(wanted, lambda leaf: form(on_host(leaf)))
     if not isinstance(given, torch.Tensor):
         given = list(given) if isinstance(wanted, list) else tuple(given)
     before: dict[str, list[int]] = {}
@@ -106,15 +107,15 @@ def _out_once(
         return complaints
     mine, reference = _items(ours.call.kwargs["out"]), _items(theirs.call.kwargs["out"])
     if _resize_warnings(ours) != _resize_warnings(theirs):
-        complaints.append(f"{_resize_warnings(ours)} resize warnings, on CPU {_resize_warnings(theirs)}")
+        complaints.append(f"{_resize_warnings(ours)} resize warnings, reference {_resize_warnings(theirs)}")
     kept = [a == b for a, b in zip(before[subject.device_type], _pointers(mine), strict=True)]
-    kept_on_cpu = [a == b for a, b in zip(before["cpu"], _pointers(reference), strict=True)]
-    if subject.device_type != "cpu" and any(b and not a for a, b in zip(kept, kept_on_cpu, strict=True)):
-        complaints.append("out= was given other memory; CPU writes into what it was given")
+    theirs_kept = [a == b for a, b in zip(before[subject.reference_type], _pointers(reference), strict=True)]
+    if subject.device_type != subject.reference_type and any(b and not a for a, b in zip(kept, theirs_kept, strict=True)):
+        complaints.append("out= was given other memory; the reference writes into what it was given")
     returned = _items(ours.result) if ours.result is not None else []
-    returned_on_cpu = _items(theirs.result) if theirs.result is not None else []
+    theirs_returned = _items(theirs.result) if theirs.result is not None else []
     same = [a is b for a, b in zip(returned, mine, strict=False)]
-    if same != [a is b for a, b in zip(returned_on_cpu, reference, strict=False)]:
+    if same != [a is b for a, b in zip(theirs_returned, reference, strict=False)]:
         complaints.append("the tensor returned is not the one given as out=")
     return complaints
 
@@ -155,10 +156,10 @@ def _inplace_once(subject: Subject, operator: Any, call: Call) -> list[str] | No
     _, theirs, complaints = subject.compare(function, call)
     if complaints is None or complaints or theirs.error is not None:
         return complaints
-    mine, reference = seen.get(subject.device_type), seen.get("cpu")
+    mine, reference = seen.get(subject.device_type), seen.get(subject.reference_type)
     if mine is not None and reference is not None:
         if mine[0] != reference[0]:
-            complaints.append("the tensor changed its memory; on CPU it does not")
+            complaints.append("the tensor changed its memory; the reference does not")
         if mine[1] != reference[1]:
-            complaints.append(f"version counter rose by {mine[1]}, on CPU by {reference[1]}")
+            complaints.append(f"version counter rose by {mine[1]}, reference {reference[1]}")
     return complaints

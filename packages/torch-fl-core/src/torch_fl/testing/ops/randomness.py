@@ -1,5 +1,5 @@
 """What can be asked of an operator that draws random numbers: reproducible by seed, different without,
-distributed like CPU's."""
+distributed like the reference's."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def complaints(
         return []
     for step in range(1, _SEEDS):
         mine.append(_numbers(attempt(function, call, config.device, config.seed + step)))
-        reference.append(_numbers(attempt(function, call, "cpu", config.seed + step)))
+        reference.append(_numbers(attempt(function, call, config.reference, config.seed + step)))
     all_equal = all(torch.equal(mine[0], other) for other in mine[1:])
     if all_equal and not any(torch.equal(reference[0], other) for other in reference[1:]):
-        return [f"{_SEEDS} seeds give one result; on CPU each gives another"]
-    pooled, pooled_on_cpu = torch.cat(mine), torch.cat(reference)
-    pooled, pooled_on_cpu = pooled[pooled.isfinite()], pooled_on_cpu[pooled_on_cpu.isfinite()]
-    if min(pooled.numel(), pooled_on_cpu.numel()) < _ENOUGH or name.endswith(_CORRELATED):
+        return [f"{_SEEDS} seeds give one result; on the reference each gives another"]
+    pooled, theirs_pooled = torch.cat(mine), torch.cat(reference)
+    pooled, theirs_pooled = pooled[pooled.isfinite()], theirs_pooled[theirs_pooled.isfinite()]
+    if min(pooled.numel(), theirs_pooled.numel()) < _ENOUGH or name.endswith(_CORRELATED):
         return []
-    difference = two_samples_differ(pooled, pooled_on_cpu)
+    difference = two_samples_differ(pooled, theirs_pooled)
     return [difference] if difference else []
 
 

@@ -62,6 +62,7 @@ def document(
     mode: str,
     selection: str,
     exact: bool,
+    reference: str = "cpu",
     seconds: float,
     arguments: list[str],
 ) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def document(
 
     Args:
         entries: with their final status.
-        device, mode, selection, exact: what was run and how it was compared.
+        device, mode, selection, exact, reference: what was run and how it was compared.
         seconds: wall time of the run.
         arguments: of the command line, for the record.
     """
@@ -80,7 +81,8 @@ def document(
         "device": device,
         "mode": mode,
         "selection": selection,
-        "comparison": "bit for bit" if exact else "within torch.testing's tolerance",
+        "comparison": ("bit for bit" if exact else "within torch.testing's tolerance")
+        + (f" with {reference}" if reference != "cpu" else ""),
         **provenance(device.split(":")[0], "torch_fl.testing.ops", arguments),
         "seconds": round(seconds, 1),
         "calls": sum(entry.calls for entry in entries),

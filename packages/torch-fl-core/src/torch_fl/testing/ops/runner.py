@@ -243,8 +243,8 @@ class Runner:
             check = worker.check or (worker.remaining[0] if worker.remaining else None)
             if check is not None:
                 worker.remaining.remove(check)
-                if phase == "cpu":
-                    kind, text = "skip", f"CPU itself {'hangs' if timed_out else 'crashes'} here"
+                if phase == "reference":
+                    kind, text = "skip", f"the reference itself {'hangs' if timed_out else 'crashes'} here"
                 elif timed_out:
                     kind, text = "timeout", f"no end after {self._timeout:g} s ({phase})"
                 else:

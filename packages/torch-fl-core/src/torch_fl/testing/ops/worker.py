@@ -13,12 +13,12 @@ from typing import Any, TextIO
 
 import torch
 
-from torch_fl.testing.ops.attempt import Config, summary
+from torch_fl.testing.ops.attempt import Config, DeviceLost, summary
 from torch_fl.testing.ops.checks import Report, Subject, run_check
 from torch_fl.testing.ops.database import database, dtype_of
 
 # One byte of shared memory: what the worker was doing when it died.
-PHASES = ("samples", "cpu", "device")
+PHASES = ("samples", "reference", "device")
 
 
 def _load_device(device: str) -> None:
@@ -46,6 +46,10 @@ def _run_job(job: dict[str, Any], config: Config, mark: mmap.mmap, replies: Text
             report = run_check(subject, check)
         except (KeyboardInterrupt, SystemExit):
             raise
+        except DeviceLost as error:
+            # Only a fresh process goes on; to the runner this one crashed.
+            print(f"the device takes no more work: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
         except BaseException as error:  # noqa: BLE001  A fault of the kit or of PyTorch's sample makers; reported, not hidden.
             report = Report("fail", f"the check itself raises {summary(error)}")
         say(
@@ -76,6 +80,7 @@ def serve(reply_fd: int, mark_path: Path, config: Config) -> None:
         os.fdopen(reply_fd, "w", encoding="utf-8") as replies,
     ):
         _load_device(config.device)
+        _load_device(config.reference)
         database()
         replies.write(json.dumps({"ready": True}) + "\n")
         replies.flush()
