@@ -13,5 +13,6 @@ void bindMemory(pybind11::module_& m);     // _C.memory
 void bindHal(pybind11::module_& m);        // _C.hal
 void bindOps(pybind11::module_& m);        // _C.ops
 void bindRoutes(pybind11::module_& m);     // _C.routes
+void bindCompat(pybind11::module_& m);     // _C.compat
 
 }  // namespace flagos

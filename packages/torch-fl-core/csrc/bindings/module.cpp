@@ -12,4 +12,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   flagos::bindHal(m);
   flagos::bindOps(m);
   flagos::bindRoutes(m);
+  flagos::bindCompat(m);
 }

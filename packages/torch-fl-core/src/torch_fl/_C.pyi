@@ -239,6 +239,17 @@ class hal:
     @staticmethod
     def status_text(status: int) -> str: ...
 
+class compat:
+    """Another device type's name for flagos (csrc/bindings/bind_compat.cpp)."""
+
+    @staticmethod
+    def rename_device_type(name: str, types: tuple[type, ...]) -> None:
+        """Let the device type `name`, which must have no devices, mean flagos in operators and in the
+        constructors of the Python types given. Raises: RuntimeError if a name is on already."""
+    @staticmethod
+    def restore_device_type() -> None:
+        """Undo it; nothing to undo is no error."""
+
 class ops:
     """Operators: registration and counters (csrc/bindings/bind_ops.cpp)."""
 

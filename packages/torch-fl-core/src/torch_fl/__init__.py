@@ -18,6 +18,7 @@ __all__ = [
     "Report",
     "as_companion",
     "companion",
+    "compat",
     "flagos",
     "from_companion",
     "report",
@@ -31,7 +32,7 @@ if not _native.run_as_doctor(sys.argv, sys.orig_argv):
 
     if TYPE_CHECKING:
         # `flagos` has the same files; at run time they are torch.flagos.
-        from torch_fl import flagos, routes
+        from torch_fl import compat, flagos, routes
         from torch_fl._companion import as_companion, companion, from_companion
         from torch_fl._trace import trace
     else:
@@ -50,8 +51,8 @@ def __getattr__(name: str) -> Any:
     """Import what not every program needs at its first use."""
     import importlib
 
-    if name == "routes":
-        return importlib.import_module("torch_fl.routes")
+    if name in ("compat", "routes"):
+        return importlib.import_module(f"torch_fl.{name}")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'torch_fl' has no attribute {name!r}")

@@ -49,6 +49,8 @@ def claim(explicit: bool) -> None:
             native = _native.load()
             native.ops.register()
             native.devices.allow_emulated()
+    if _env.ALIAS_CUDA.read():
+        _native.load_part("torch_fl._alias_cuda").follow_environment()
 
 
 def _claim(explicit: bool) -> None:

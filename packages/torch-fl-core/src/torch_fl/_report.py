@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ class Report:
     """One per candidate, in the order of the devices."""
     autoload: str
     """What `import torch` decided, and why."""
+    aliases: tuple[str, ...] = ()
+    """Names that mean flagos in this process (torch_fl.compat.alias_cuda)."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -30,12 +33,14 @@ class Report:
             "torch": self.torch,
             "activated": self.activated,
             "autoload": self.autoload,
+            "aliases": list(self.aliases),
             "backends": [record.as_dict() for record in self.backends],
         }
 
     def __str__(self) -> str:
         head = f"torch-fl-core {self.core}, torch {self.torch}; autoload: {self.autoload}"
         lines = discovery.describe(list(self.backends)) or ["no backend is installed"]
+        lines += [f"{name} means flagos (torch_fl.compat.alias_{name})" for name in self.aliases]
         return "\n".join([head, *(f"  {line}" for line in lines)])
 
 
@@ -58,4 +63,10 @@ def report() -> Report:
         autoload="not run"
         if decision is None
         else f"{'claimed' if decision.claim else 'not claimed'}: {decision.reason}",
+        aliases=("cuda",) if _alias_cuda_in_effect() else (),
     )
+
+
+def _alias_cuda_in_effect() -> bool:
+    module = sys.modules.get("torch_fl._alias_cuda")  # only where somebody asked for it
+    return module is not None and bool(module.in_effect())

@@ -255,6 +255,15 @@ COMPANION: Variable[str] = Variable(
     "the same chips.",
     _choice("auto", "off"),
 )
+ALIAS_CUDA: Variable[bool] = Variable(
+    "FLAGOS_ALIAS_CUDA",
+    "truth value",
+    _TRUTH_TEXT,
+    False,
+    "0",
+    "Whether `cuda` means flagos in this process, where torch has no accelerator of its own.",
+    _truth,
+)
 REFERENCE_DEVICES: Variable[int] = Variable(
     "FLAGOS_REFERENCE_DEVICES",
     "integer",
@@ -326,6 +335,7 @@ VARIABLES: tuple[Variable[Any], ...] = (
     ROUTE_CHECK,
     FALLBACK,
     COMPANION,
+    ALIAS_CUDA,
     LOG,
     HAL_VALIDATE,
     HAL_TRACE,

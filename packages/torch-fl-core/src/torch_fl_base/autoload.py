@@ -99,6 +99,20 @@ def decide(
         return Decision(False, f"other device plugins of torch are installed ({', '.join(others)})")
     if facts.mps:
         return Decision(False, "torch was built for mps")
+    own = own_accelerator(facts, environ, exists, probe_paths)
+    return Decision(own is None, own or "torch has no accelerator of its own here")
+
+
+def own_accelerator(
+    facts: TorchFacts,
+    environ: Mapping[str, str] | None = None,
+    exists: Callable[[str], bool] = lambda pattern: bool(glob.glob(pattern)),
+    probe_paths: Callable[[], list[str]] | None = None,
+) -> str | None:
+    """Return what speaks for an accelerator that torch itself can use here, None if nothing does.
+
+    Arguments as for `decide`; opens no driver.
+    """
     for own in _OWN:
         version = getattr(facts, own.kind)
         if version is None:
@@ -108,8 +122,8 @@ def decide(
         if sign is None and not re.fullmatch(_STOCK_LABEL, facts.version.partition("+")[2]):
             sign = next((node for node in (probe_paths or _probe_paths)() if exists(node)), None)
         if sign is not None and hidden is None:
-            return Decision(False, f"torch was built for {own.kind} {version} and {sign} exists")
-    return Decision(True, "torch has no accelerator of its own here")
+            return f"torch was built for {own.kind} {version} and {sign} exists"
+    return None
 
 
 def _hiding(own: _Own, environ: Mapping[str, str] | None) -> str | None:

@@ -163,7 +163,7 @@ def test_out_of_memory_explains_itself_and_leaves_the_device_usable(device: torc
     with pytest.raises(torch.OutOfMemoryError) as caught:
         torch.empty(2 * total, dtype=torch.uint8, device=device)
     text = str(caught.value)
-    assert "flagos" in text or companion_of(0) is not None  # the memory is the companion's, and so are the words
+    assert "flagos" in text or companion_of(0) is not None  # whose memory it is, and whose words
     assert "free" in text
     assert "reserved" in text
     assert module().memory_allocated() == before
@@ -189,7 +189,9 @@ def test_size_that_overflows_is_refused(device: torch.device) -> None:
 
 def test_index_out_of_range_is_an_error_and_not_a_crash(device: torch.device) -> None:
     if companion_of(0) is not None:
-        pytest.skip("the companion's kernel may assert, and its device then takes no more work in this process")
+        pytest.skip(
+            "the companion's kernel may assert, and its device then takes no more work in this process"
+        )
     with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
         torch.arange(3, device=device)[torch.tensor([5], device=device)].cpu()
     assert torch.ones(2, device=device).sum().item() == 2.0

@@ -72,9 +72,10 @@ Function = Callable[..., Any]
 def attempt(function: Function, call: Call, device: str, seed: int) -> Attempt:
     """Call `function` on doubles of the arguments on `device`, every generator freshly seeded.
 
-    An error of the call is kept, not raised; so are its warnings. Raises DeviceLost if the device refuses work
-    afterwards. Random is whether CPU's default generator
+    An error of the call is kept, not raised; so are its warnings. Random is whether CPU's default generator
     advanced, which tells the truth only for device "cpu", or a generator was among the arguments.
+
+    Raises: DeviceLost if the device refuses work afterwards.
     """
     mirror = Mirror(device)
     args, kwargs = mirror((call.args, call.kwargs))
@@ -111,8 +112,8 @@ def summary(error: BaseException) -> str:
 
 
 def compare_attempts(ours: Attempt, theirs: Attempt, *, exact: bool, values: bool = True) -> list[str]:
-    """Return complaints about a call on the device against the same call on the reference: errors, result, changed
-    arguments."""
+    """Return complaints about a call on the device against the same call on the reference: errors, result,
+    changed arguments."""
     if theirs.error is not None:
         if ours.error is None:
             return [f"no error; the reference raises {summary(theirs.error)}"]

@@ -88,7 +88,7 @@ class Subject:
         return [everything[round(index * step)] for index in range(limit)]
 
     def against_cpu(self) -> Subject:
-        """Return the subject as it is compared where the reference cannot serve: with CPU, within tolerance."""
+        """Return the subject as compared where the reference cannot serve: with CPU, within tolerance."""
         if self.reference_type == "cpu":
             return self
         config = replace(self.config, reference="cpu", exact=False)
@@ -127,8 +127,8 @@ class Subject:
             )
         complaints: list[str] | None = self._complaints(ours, theirs, exact=self.config.exact)
         if complaints and theirs.error is None and ours.error is None:
-            # It may differ from itself: by the alignment of memory (LAPACK), by the order of atomic additions, or
-            # because it reads what nobody wrote.
+            # It may differ from itself: by the alignment of memory (LAPACK), by the order of atomic
+            # additions, or because it reads what nobody wrote.
             agreement = self._reference_agrees(function, call, theirs)
             if agreement != "exact":
                 complaints = self._complaints(ours, theirs, exact=False) if agreement == "close" else None
@@ -276,7 +276,10 @@ def _errors(subject: Subject) -> Pairs:
         elif ours.error is None:
             yield f"error {index}", [f"no error; the reference raises {summary(theirs.error)}"]
         elif not isinstance(ours.error, case.error_type) or not re.search(case.error_regex, str(ours.error)):
-            yield f"error {index}", [f"raises {summary(ours.error)}; the reference raises {summary(theirs.error)}"]
+            yield (
+                f"error {index}",
+                [f"raises {summary(ours.error)}; the reference raises {summary(theirs.error)}"],
+            )
         else:
             yield f"error {index}", []
 

@@ -85,8 +85,8 @@ print("companion" if by_companion else "zero-copy" if first["host_access"] == "c
 
 
 def memory_mode(device: str) -> str:
-    """Return how operators reach device 0: by its `companion`, by the host `zero-copy`, or by the host `staged`,
-    where it cannot touch the device's memory.
+    """Return how operators reach device 0: by its `companion`, by the host `zero-copy`, or by the host
+    `staged`, where it cannot touch the device's memory.
 
     Asked in a process of its own: this one starts workers, and opens no device.
     """

@@ -1,5 +1,5 @@
-"""Whether what an operator did on the device is what it did on the reference, CPU or another device: values, types, strides, aliases, side
-effects."""
+"""Whether what an operator did on the device is what it did on the reference, CPU or another device: values,
+types, strides, aliases, side effects."""
 
 from __future__ import annotations
 
@@ -230,5 +230,6 @@ def two_samples_differ(ours: torch.Tensor, theirs: torch.Tensor, *, level: float
     if distance <= bound:
         return None
     return (
-        f"distribution differs from the reference's: distance {distance:.3f}, limit {bound:.3f}, of {n} and {m} numbers"
+        f"distribution differs from the reference's: distance {distance:.3f}, limit {bound:.3f}, "
+        f"of {n} and {m} numbers"
     )

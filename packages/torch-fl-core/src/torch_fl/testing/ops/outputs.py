@@ -110,7 +110,9 @@ def _out_once(
         complaints.append(f"{_resize_warnings(ours)} resize warnings, reference {_resize_warnings(theirs)}")
     kept = [a == b for a, b in zip(before[subject.device_type], _pointers(mine), strict=True)]
     theirs_kept = [a == b for a, b in zip(before[subject.reference_type], _pointers(reference), strict=True)]
-    if subject.device_type != subject.reference_type and any(b and not a for a, b in zip(kept, theirs_kept, strict=True)):
+    if subject.device_type != subject.reference_type and any(
+        b and not a for a, b in zip(kept, theirs_kept, strict=True)
+    ):
         complaints.append("out= was given other memory; the reference writes into what it was given")
     returned = _items(ours.result) if ours.result is not None else []
     theirs_returned = _items(theirs.result) if theirs.result is not None else []
