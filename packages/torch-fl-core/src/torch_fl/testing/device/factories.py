@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torch_fl.testing.device.support import exported, module
+from torch_fl.testing.device.support import exported, module, reference_device
 
 FACTORIES = {
     "empty": lambda **k: torch.empty(3, 2, **k).zero_(),
@@ -31,10 +31,13 @@ FACTORIES = {
 
 @pytest.mark.parametrize("name", FACTORIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.complex64], ids=str)
-def test_factory_gives_cpus_values_on_the_device(device: torch.device, name: str, dtype: torch.dtype) -> None:
+def test_factory_gives_the_references_values_on_the_device(
+    device: torch.device, name: str, dtype: torch.dtype
+) -> None:
     if dtype.is_complex and name in ("arange", "vander"):
         pytest.skip("PyTorch has no complex arange")
-    wanted = FACTORIES[name](device="cpu", dtype=dtype)
+    reference = reference_device()
+    wanted = FACTORIES[name](device=reference, dtype=dtype).cpu()
     made = FACTORIES[name](device=device, dtype=dtype)
     assert made.device == device
     assert (made.dtype, made.stride()) == (wanted.dtype, wanted.stride())

@@ -10,9 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from torch_fl.testing.device.support import assert_same, exported
+from torch_fl.testing.device.support import assert_same, companion_of, exported
 
 TOLERANCE = {"rtol": 1e-5, "atol": 2e-6}
+
+
+def _tolerance() -> dict[str, float]:
+    """Return that; more where a companion may multiply in a shorter type, as CUDA does (TF32)."""
+    return TOLERANCE if companion_of(0) is None else {"rtol": 2e-2, "atol": 2e-2}
+
 
 LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "Linear": (nn.Linear(6, 5), (4, 6)),
@@ -75,11 +81,12 @@ def _run(layer: nn.Module, x: torch.Tensor, place: torch.device | str) -> list[A
     return found
 
 
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # CUDA's, in a thread that is new to it
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer_equals_cpu_forward_backward_and_buffers(device: torch.device, name: str) -> None:
     layer, shape = LAYERS[name]
     x = _values(shape)
-    assert_same(_run(layer, x, device), _run(layer, x, "cpu"), **TOLERANCE)
+    assert_same(_run(layer, x, device), _run(layer, x, "cpu"), **_tolerance())
 
 
 @pytest.mark.parametrize("name", ["Conv2d", "BatchNorm2d", "MaxPool2d", "AvgPool2d", "Upsample bilinear"])
@@ -120,6 +127,7 @@ def test_batch_norm_running_statistics_follow_and_are_used(
     assert_same(mine(x.to(device)), host(x), **TOLERANCE)
 
 
+@pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk")
 @pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
@@ -140,7 +148,7 @@ def test_recurrent_layers_equal_cpu(
         states = list(state) if isinstance(state, tuple) else [state]
         (flat.sum() + sum((s * s).sum() for s in states)).backward()
         results.append([flat, *states, x.grad, *(parameter.grad for parameter in twin.parameters())])
-    assert_same(results[1], results[0], **TOLERANCE)
+    assert_same(results[1], results[0], **_tolerance())
 
 
 @pytest.mark.parametrize("kind", [nn.RNNCell, nn.LSTMCell, nn.GRUCell])

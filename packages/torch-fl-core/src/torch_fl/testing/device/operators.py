@@ -273,6 +273,7 @@ def test_custom_operator_of_another_library(device: torch.device) -> None:
     assert result.tolist() == [2.0] * 3
 
 
+@pytest.mark.filterwarnings("ignore::torch_fl_base.routes.fallback.FallbackWarning")
 def test_operator_with_cpu_kernel_only_is_served(device: torch.device) -> None:
     library = torch.library.Library("torch_fl_kit_host", "FRAGMENT")
     library.define("plus_one(Tensor x) -> Tensor")

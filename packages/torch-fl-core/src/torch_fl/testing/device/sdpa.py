@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from torch_fl.testing.device.support import assert_same, exported
+from torch_fl.testing.device.support import assert_same, companion_of, exported
 
 F = torch.nn.functional
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
@@ -56,7 +56,8 @@ def test_widths_causal_and_scale(device: torch.device, width: int, causal: bool,
         output = F.scaled_dot_product_attention(*tensors, is_causal=causal, scale=scale)
         output.square().sum().backward()
         results.append([output, *(tensor.grad for tensor in tensors)])
-    assert_same(results[1], results[0], **TOLERANCE)
+    tolerance = TOLERANCE if companion_of(0) is None else {"rtol": 1e-3, "atol": 1e-3}
+    assert_same(results[1], results[0], **tolerance)
 
 
 def test_grouped_queries(device: torch.device) -> None:

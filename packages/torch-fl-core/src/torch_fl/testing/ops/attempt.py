@@ -23,6 +23,7 @@ class Config:
         reference: the device whose results are right: "cpu", or one whose own kernels the device under test
             runs. Gradients in reverse mode are compared with CPU's all the same, within tolerance: PyTorch's
             engine serves one accelerator per process.
+        looser: how many times torch.testing's tolerances hold, where not bit for bit.
         exact: bit for bit. Right where the device runs the reference's own kernels; elsewhere torch.testing's
             tolerances hold.
         max_samples: the most samples of an operator that one check uses, spread evenly over those PyTorch
@@ -32,6 +33,7 @@ class Config:
 
     device: str = "flagos"
     reference: str = "cpu"
+    looser: float = 1.0
     exact: bool = True
     max_samples: int = 48
     seed: int = 20260
@@ -111,7 +113,9 @@ def summary(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:300]}"
 
 
-def compare_attempts(ours: Attempt, theirs: Attempt, *, exact: bool, values: bool = True) -> list[str]:
+def compare_attempts(
+    ours: Attempt, theirs: Attempt, *, exact: bool, values: bool = True, looser: float = 1.0
+) -> list[str]:
     """Return complaints about a call on the device against the same call on the reference: errors, result,
     changed arguments."""
     if theirs.error is not None:
@@ -133,11 +137,11 @@ def compare_attempts(ours: Attempt, theirs: Attempt, *, exact: bool, values: boo
         device=ours.device if ours.mirror.names_device else torch.device("cpu"),
         exact=exact,
         values=values,
+        looser=looser,
     )
     if values:
         pairs = zip(ours.mirror.bases(), theirs.mirror.bases(), strict=True)
         for index, (mine, wanted) in enumerate(pairs):
-            complaints += compare_values(
-                mine, wanted, f"memory of argument {index} after the call", exact=exact
-            )
+            what = f"memory of argument {index} after the call"
+            complaints += compare_values(mine, wanted, what, exact=exact, looser=looser)
     return complaints

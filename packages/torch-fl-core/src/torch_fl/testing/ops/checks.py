@@ -42,6 +42,9 @@ UNINITIALISED = frozenset(
 # to show it.
 UNSTABLE_ON_CPU = {"linalg.lstsq": "driver gelsy reads pivots that nobody initialised"}
 
+# For results of other kernels than CPU's, which add in another order and may round in between.
+_LOOSER = 20.0
+
 # Arguments that PyTorch wants on CPU whatever the device of the rest, by position.
 HOST_ARGUMENTS = {"tensor_split": 1}
 
@@ -91,7 +94,7 @@ class Subject:
         """Return the subject as compared where the reference cannot serve: with CPU, within tolerance."""
         if self.reference_type == "cpu":
             return self
-        config = replace(self.config, reference="cpu", exact=False)
+        config = replace(self.config, reference="cpu", exact=False, looser=_LOOSER)
         return Subject(self.info, self.dtype, config, self.phase)
 
     def both(self, function: Function, call: Call) -> tuple[Attempt, Attempt]:
@@ -119,6 +122,8 @@ class Subject:
         ours, theirs = self.both(function, call)
         if theirs.error is not None and not strict:
             return ours, theirs, None
+        if self.reference_type != "cpu" and isinstance(theirs.error, NotImplementedError):
+            return ours, theirs, None  # it has no kernel; the device may go to the host
         if accumulated:
             return (
                 ours,
@@ -138,7 +143,7 @@ class Subject:
         values = self.info.name not in UNINITIALISED and not getattr(
             self.info, "has_nondeterministic_output", False
         )
-        return compare_attempts(ours, theirs, exact=exact, values=values)
+        return compare_attempts(ours, theirs, exact=exact, values=values, looser=self.config.looser)
 
     def _reference_agrees(self, function: Function, call: Call, first: Attempt) -> str:
         """Return how well the reference agrees with itself at other addresses: `exact`, `close` or `not`."""

@@ -186,19 +186,20 @@ def _run(options: argparse.Namespace, arguments: list[str]) -> int:
     entries: list[Entry] = []
     counts: Counter[str] = Counter()
     started = time.monotonic()
+    mode = memory_mode(options.device)
     with _progress(sum(len(job.checks) for job in jobs)) as show:
 
         def on_entry(entry: Entry) -> None:
             entries.append(entry)
-            counts[entry.status] += 1
-            show(entry, counts)
+            known = expected.apply([entry], expectations, mode)[0]
+            counts[known.status] += 1
+            show(known, counts)
 
         try:
             Runner(config, options.workers, options.timeout, on_entry).run(jobs)
         except WorkersDoNotStart as error:
             print(f"{_MODULE}: {error}", file=sys.stderr)
             return 2
-    mode = memory_mode(options.device)
     whole = options.slice == "full" and not (options.ops or options.dtypes or options.checks)
     selection = options.slice if not (options.ops or options.dtypes or options.checks) else "part"
     final = expected.apply(entries, expectations, mode)

@@ -65,7 +65,9 @@ def _describe_difference(ours: torch.Tensor, theirs: torch.Tensor) -> str | None
     )
 
 
-def compare_values(ours: torch.Tensor, theirs: torch.Tensor, what: str, *, exact: bool) -> list[str]:
+def compare_values(
+    ours: torch.Tensor, theirs: torch.Tensor, what: str, *, exact: bool, looser: float = 1.0
+) -> list[str]:
     """Return complaints about the values of a device tensor against its counterpart on the reference.
 
     Args:
@@ -73,14 +75,19 @@ def compare_values(ours: torch.Tensor, theirs: torch.Tensor, what: str, *, exact
         theirs: on the reference, same shape and type.
         what: how to name it in a complaint.
         exact: bit for bit (NaN equals NaN), or within torch.testing's tolerance of the type.
+        looser: how many times that tolerance.
     """
     if ours.is_nested or theirs.is_nested:
         pairs = zip(ours.unbind(), theirs.unbind(), strict=True)
-        return [complaint for a, b in pairs for complaint in compare_values(a, b, what, exact=exact)]
+        return [
+            complaint
+            for a, b in pairs
+            for complaint in compare_values(a, b, what, exact=exact, looser=looser)
+        ]
     a, b = on_host(ours), on_host(theirs)
     if a.layout != torch.strided:
         if not exact:
-            return _close(a, b, what)
+            return _close(a, b, what, looser=looser)
         a, b = a.to_dense(), b.to_dense()
     if a.is_quantized:
         a, b = a.int_repr(), b.int_repr()
@@ -91,11 +98,18 @@ def compare_values(ours: torch.Tensor, theirs: torch.Tensor, what: str, *, exact
         return []
     if exact:
         return [f"{what}: {difference}"]
-    return _close(_comparable(a), _comparable(b), what, ours.dtype)
+    return _close(_comparable(a), _comparable(b), what, ours.dtype, looser)
 
 
-def _close(a: torch.Tensor, b: torch.Tensor, what: str, dtype: torch.dtype | None = None) -> list[str]:
+def _close(
+    a: torch.Tensor, b: torch.Tensor, what: str, dtype: torch.dtype | None = None, looser: float = 1.0
+) -> list[str]:
     rtol, atol = _TOLERANCES.get(dtype or a.dtype, (None, None))
+    if looser != 1.0:
+        if rtol is None or atol is None:
+            rtol, atol = torch.testing._comparison.default_tolerances(a.dtype)
+        rtol *= looser
+        atol = max(atol * looser, rtol)  # terms of size 1 may cancel
     try:
         torch.testing.assert_close(a, b, rtol=rtol, atol=atol, equal_nan=True, check_stride=False)
     except AssertionError as error:
@@ -153,6 +167,7 @@ def compare_results(
     device: torch.device,
     exact: bool,
     values: bool = True,
+    looser: float = 1.0,
     what: str = "result",
 ) -> list[str]:
     """Return complaints about an operator's result on the device against its result on the reference.
@@ -161,7 +176,7 @@ def compare_results(
         ours, theirs: the results, any nesting of tensors and plain values.
         our_inputs, their_inputs: the arguments, to compare which result is a view of which argument.
         device: where every tensor of `ours` must be.
-        exact: see compare_values.
+        exact, looser: see compare_values.
         values: False for results that are random or uninitialised; form and aliases are compared all the
             same.
         what: how to name it in a complaint.
@@ -180,7 +195,7 @@ def compare_results(
                 f"{name}: shares memory with argument {my_alias}, reference {wanted_alias} (argument, offset)"
             )
         if values and mine.shape == wanted.shape and mine.dtype == wanted.dtype:
-            wrong += compare_values(mine, wanted, name, exact=exact)
+            wrong += compare_values(mine, wanted, name, exact=exact, looser=looser)
         complaints += wrong
     if values:
         complaints += _compare_plain(ours, theirs, what, exact=exact)

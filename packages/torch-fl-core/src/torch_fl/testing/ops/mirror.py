@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 
+# What PyTorch's samples call a device: where it is an argument, they name CUDA too if there is one.
+_SAMPLES_NAME = ("cpu", "cuda")
+
 
 def transform(value: Any, function: Callable[[Any], Any]) -> Any:
     """Return `value` with `function` applied to every leaf of its lists, tuples, dicts and slices."""
@@ -83,14 +86,14 @@ class Mirror:
 
     def _leaf(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            if leaf.device.type != "cpu":
+            if leaf.device.type not in _SAMPLES_NAME:
                 return leaf
             self.names_device = True
-            return self._tensor(leaf)
-        if isinstance(leaf, torch.device) and leaf.type == "cpu":
+            return self._tensor(leaf.cpu())
+        if isinstance(leaf, torch.device) and leaf.type in _SAMPLES_NAME:
             self.names_device = True
             return self.device
-        if isinstance(leaf, str) and leaf == "cpu":
+        if isinstance(leaf, str) and leaf.partition(":")[0] in _SAMPLES_NAME:
             self.names_device = True
             return str(self.device)
         if isinstance(leaf, torch.Generator):

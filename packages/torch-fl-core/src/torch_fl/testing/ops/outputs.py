@@ -162,6 +162,8 @@ def _inplace_once(subject: Subject, operator: Any, call: Call) -> list[str] | No
     if mine is not None and reference is not None:
         if mine[0] != reference[0]:
             complaints.append("the tensor changed its memory; the reference does not")
-        if mine[1] != reference[1]:
+        # Some of CUDA's list kernels do not count; that the device does is no fault.
+        counted = [max(pair) for pair in zip(mine[1], reference[1], strict=True)]
+        if mine[1] != (reference[1] if subject.reference_type == "cpu" else counted):
             complaints.append(f"version counter rose by {mine[1]}, reference {reference[1]}")
     return complaints

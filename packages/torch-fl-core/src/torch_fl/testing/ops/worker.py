@@ -74,6 +74,8 @@ def serve(reply_fd: int, mark_path: Path, config: Config) -> None:
     faulthandler.enable(file=sys.stderr, all_threads=False)
     torch.set_num_threads(1)
     torch.set_warn_always(True)
+    # Where CUDA computes: as exactly as the type allows. CPU may be the reference.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     with (
         open(mark_path, "r+b") as mark_file,
         mmap.mmap(mark_file.fileno(), 0) as mark,
