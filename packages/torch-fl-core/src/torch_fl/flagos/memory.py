@@ -104,12 +104,37 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
     """
     if not 0 <= float(fraction) <= 1:
         raise ValueError(f"flagos: a memory fraction lies between 0 and 1, got {fraction}")
-    native.memory.set_fraction(float(fraction), valid_index(device))
+    index = valid_index(device)
+    companion = _companion_of(index)
+    if companion is None:
+        native.memory.set_fraction(float(fraction), index)
+    else:
+        companion[0].set_per_process_memory_fraction(float(fraction), companion[1])
 
 
 def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
     """Return the fraction of a device's memory that this process may hold; 1.0 unless it was set."""
-    return float(native.memory.fraction(valid_index(device)))
+    index = valid_index(device)
+    companion = _companion_of(index)
+    if companion is None:
+        return float(native.memory.fraction(index))
+    return float(companion[0].get_per_process_memory_fraction(companion[1]))
+
+
+def _companion_of(index: int) -> tuple[Any, int] | None:
+    """Return the module that keeps the memory of a device, and the index of the device there; None where that
+    is core."""
+    for record in native.devices.backend_records():
+        local = index - record["first_device"]
+        if record["companion"] is not None and 0 <= local < record["device_count"]:
+            return getattr(torch, record["companion"]).memory, local
+    return None
+
+
+def _companions() -> list[tuple[Any, int]]:
+    """Return each module that keeps memory of flagos devices, and the index of the first of them."""
+    records = [record for record in native.devices.backend_records() if record["companion"] is not None]
+    return [(getattr(torch, record["companion"]).memory, record["first_device"]) for record in records]
 
 
 def caching_allocator_alloc(size: int, device: DeviceLike = None, stream: torch.Stream | None = None) -> int:
@@ -166,7 +191,12 @@ def memory_snapshot() -> list[dict[str, Any]]:
     "large") and blocks; a block has address, size, requested_size and state ("active_allocated",
     "active_pending_free", "inactive").
     """
-    return list(native.memory.snapshot()) if native.devices.activated() else []
+    if not native.devices.activated():
+        return []
+    segments = list(native.memory.snapshot())
+    for module, first in _companions():
+        segments += [{**segment, "device": segment["device"] + first} for segment in module.memory_snapshot()]
+    return segments
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
