@@ -1,8 +1,8 @@
 // What boxing adds to a call: the same operators on tensors of a device without hardware, and on flagos tensors
 // over it as their companion. Its kernels do next to nothing, so that the difference of the two is core's.
-// Prints one JSON object per line: nanoseconds of processor time per call, medians of 15 repetitions.
+// Prints one JSON object per line: nanoseconds of processor time per call, medians of 31 repetitions.
 //
-//   boxing_bench <HAL library>
+//   boxing_bench <HAL library> [case]
 #include <ATen/ATen.h>
 #include <ATen/detail/HPUHooksInterface.h>
 #include <c10/core/CPUAllocator.h>
@@ -11,9 +11,12 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
+#include <utility>
 #include <vector>
 
 #include "csrc/ops/registration.h"
@@ -22,7 +25,7 @@
 namespace {
 
 constexpr c10::DeviceType kNull = c10::DeviceType::HPU;
-constexpr int kRepeats = 15;
+constexpr int kRepeats = 31;
 constexpr int kDevices = 2;
 
 struct NullGuard final : c10::impl::DeviceGuardImplInterface {
@@ -58,16 +61,59 @@ struct NullAllocator final : c10::DeviceAllocator {
   void resetPeakStats(c10::DeviceIndex) override {}
 };
 
+double nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
+// What a real kernel's launch does to the caches: a driver runs through much code and data of its own, so that
+// what comes next is fetched anew. While it is on, each kernel walks 64 KiB of code and 192 KiB of data;
+// the time of the walk itself is not counted.
+constexpr int kSteps = 1024;
+const char* only = nullptr;
+bool walk = false;
+double walked = 0;  // ns
+
+template <int N>
+__attribute__((noinline, aligned(64))) int step(int value) {
+  return value * (2 * N + 1) + N;
+}
+
+template <int... N>
+constexpr std::array<int (*)(int), kSteps> steps(std::integer_sequence<int, N...>) {
+  return {&step<N>...};
+}
+
+void launch() {
+  if (!walk) return;
+  const double begin = nanoseconds();
+  static constexpr auto all = steps(std::make_integer_sequence<int, kSteps>());
+  static std::vector<int> data(192 << 8);
+  static volatile int sink = 0;
+  int value = sink;
+  for (auto* const function : all) value = function(value);
+  for (size_t i = 0; i < data.size(); i += 16) value += data[i]++;
+  sink = value;
+  walked += nanoseconds() - begin;
+}
+
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                  std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat>) {
   return at::detail::empty_generic(size, c10::GetAllocator(kNull), c10::DispatchKeySet(c10::DispatchKey::HPU),
                                    c10::dtype_or_default(dtype), std::nullopt);
 }
 
-at::Tensor like(const at::Tensor& self) { return empty(self.sizes(), self.scalar_type(), {}, {}, {}, {}); }
+at::Tensor like(const at::Tensor& self) {
+  launch();
+  return empty(self.sizes(), self.scalar_type(), {}, {}, {}, {});
+}
 
 at::Tensor add(const at::Tensor& self, const at::Tensor&, const at::Scalar&) { return like(self); }
-at::Tensor& addInPlace(at::Tensor& self, const at::Tensor&, const at::Scalar&) { return self; }
+at::Tensor& addInPlace(at::Tensor& self, const at::Tensor&, const at::Scalar&) {
+  launch();
+  return self;
+}
 at::Tensor mm(const at::Tensor& self, const at::Tensor&) { return like(self); }
 at::Tensor sum(const at::Tensor& self, at::OptionalIntArrayRef, bool, std::optional<at::ScalarType>) {
   return like(self);
@@ -76,14 +122,25 @@ at::Tensor softmax(const at::Tensor& self, int64_t, bool) { return like(self); }
 std::tuple<at::Tensor, at::Tensor, at::Tensor> layerNorm(const at::Tensor& self, at::IntArrayRef,
                                                          const std::optional<at::Tensor>&,
                                                          const std::optional<at::Tensor>&, double) {
-  return {like(self), like(self), like(self)};
+  at::Tensor first = like(self);
+  return {std::move(first), empty(self.sizes(), self.scalar_type(), {}, {}, {}, {}),
+          empty(self.sizes(), self.scalar_type(), {}, {}, {}, {})};
 }
 at::Tensor cat(const at::ITensorListRef& tensors, int64_t) { return like(*tensors.begin()); }
 void foreachAdd(at::TensorList tensors, const at::Scalar&) {
+  launch();
   for (const at::Tensor& tensor : tensors) tensor.unsafeGetTensorImpl()->bump_version();
 }
 at::Tensor cumsum(const at::Tensor& self, int64_t, std::optional<at::ScalarType>) { return like(self); }
-at::Tensor& copy(at::Tensor& self, const at::Tensor&, bool) { return self; }
+at::Tensor& copy(at::Tensor& self, const at::Tensor&, bool) {
+  launch();
+  return self;
+}
+at::Tensor& indexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>>&, const at::Tensor&, bool,
+                     bool) {
+  launch();
+  return self;
+}
 
 TORCH_LIBRARY_IMPL(aten, HPU, library) {
   library.impl("empty.memory_format", TORCH_FN(empty));
@@ -97,36 +154,36 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
   library.impl("_foreach_add_.Scalar", TORCH_FN(foreachAdd));
   library.impl("cumsum", TORCH_FN(cumsum));
   library.impl("copy_", TORCH_FN(copy));
-}
-
-double nanoseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+  library.impl("_index_put_impl_", TORCH_FN(indexPut));
 }
 
 template <typename Call>
 double timed(Call& call, int calls) {
+  walked = 0;
   const double begin = nanoseconds();
   for (int i = 0; i < calls; ++i) call();
-  return (nanoseconds() - begin) / calls;
+  return (nanoseconds() - begin - walked) / calls;
 }
 
-// The calls on both devices in turns.
+// The calls on both devices in turns, with caches as the calls before left them, and as a launch leaves them.
 template <typename Make>
 void compare(const char* name, const Make& make, int calls = 20'000) {
+  if (only != nullptr && std::strcmp(only, name) != 0) return;
   auto plain = make(c10::Device(kNull, 0));
   auto boxed = make(c10::Device(flagos::kDeviceType, 0));
-  std::vector<double> native, ours, added;
-  for (int repeat = 0; repeat < kRepeats; ++repeat) {
-    native.push_back(timed(plain, calls));
-    ours.push_back(timed(boxed, calls));
-    added.push_back(ours.back() - native.back());
+  for (const bool cold : {false, true}) {
+    walk = cold;
+    std::vector<double> native, ours, added;
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      native.push_back(timed(plain, cold ? calls / 40 : calls / 2));
+      ours.push_back(timed(boxed, cold ? calls / 40 : calls / 2));
+      added.push_back(ours.back() - native.back());
+    }
+    for (auto* list : {&native, &ours, &added}) std::sort(list->begin(), list->end());
+    std::printf("{\"case\": \"%s%s\", \"native_ns\": %.1f, \"flagos_ns\": %.1f, \"added_ns\": %.1f}\n", name,
+                cold ? ", cold caches" : "", native[kRepeats / 2], ours[kRepeats / 2], added[kRepeats / 2]);
+    std::fflush(stdout);
   }
-  for (auto* list : {&native, &ours, &added}) std::sort(list->begin(), list->end());
-  std::printf("{\"case\": \"%s\", \"native_ns\": %.1f, \"flagos_ns\": %.1f, \"added_ns\": %.1f}\n", name,
-              native[kRepeats / 2], ours[kRepeats / 2], added[kRepeats / 2]);
-  std::fflush(stdout);
 }
 
 at::Tensor made(c10::Device device) { return at::empty({64, 64}, at::TensorOptions(device)); }
@@ -151,7 +208,7 @@ REGISTER_HPU_HOOKS(HPUHooks);
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: boxing_bench <HAL library>\n");
+    std::fprintf(stderr, "usage: boxing_bench <HAL library> [case]\n");
     return 2;
   }
   static NullAllocator allocator;
@@ -170,6 +227,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "no companion: %s\n", records[0].companion_reason.c_str());
     return 1;
   }
+  if (argc > 2) only = argv[2];
   at::NoGradGuard no_grad;
   compare("add", [](c10::Device d) { return [x = made(d), y = made(d)] { at::add(x, y); }; });
   compare("add_", [](c10::Device d) {
@@ -184,6 +242,13 @@ int main(int argc, char** argv) {
   compare("cat of two",
           [](c10::Device d) { return [x = std::vector<at::Tensor>{made(d), made(d)}] { at::cat(x); }; });
   compare("by schema: cumsum", [](c10::Device d) { return [x = made(d)] { at::cumsum(x, 0); }; });
+  compare("index_put_", [](c10::Device d) {
+    c10::List<std::optional<at::Tensor>> indices;
+    indices.push_back(at::empty({8}, at::TensorOptions(d).dtype(at::kLong)));
+    return [x = made(d), indices, v = at::empty({8, 64}, at::TensorOptions(d))]() mutable {
+      at::index_put_(x, indices, v);
+    };
+  });
   compare("copy_", [](c10::Device d) { return [x = made(d), y = made(d)]() mutable { x.copy_(y); }; });
   compare(
       "foreach add_, 50 tensors",

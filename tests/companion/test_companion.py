@@ -221,6 +221,41 @@ def test_copies_reach_devices_that_are_no_companions(evaluate: Evaluate) -> None
     assert answer == [[[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]], [[0, 1, 2], [3, 4, 5]], "hpu", "flagos"]
 
 
+def test_results_are_labelled_as_the_devices_own(evaluate: Evaluate) -> None:
+    answer = evaluate(
+        WITH_COMPANION,
+        """
+        wanted = torch._C._dispatch_keys(torch.empty(2, device="flagos")).raw_repr()
+        x = torch.ones(2, 2, device="flagos")
+        made = [x + x, x @ x, x.sum(), torch.softmax(x, 0), torch.cat([x, x]), torch.cumsum(x, 0), torch.sort(x)[1]]
+        made += list(torch._foreach_add([x, x], 1.0)) + list(torch.native_layer_norm(x, [2], None, None, 1e-5))
+        answer = [all(torch._C._dispatch_keys(tensor).raw_repr() == wanted for tensor in made)]
+        answer += [sorted({(str(t.device), t.untyped_storage().device.type) for t in made})]
+        """,
+    )
+    assert answer == [True, [["flagos:0", "flagos"]]]
+
+
+def test_kernels_that_write_see_what_shares_memory(evaluate: Evaluate) -> None:
+    answer = evaluate(
+        WITH_COMPANION,
+        """
+        x = torch.arange(6.0, device="flagos")
+        index = torch.tensor([0, 1], device="flagos")
+        answer = [caught(x.index_put_, (index,), x[1:3])[0], caught(x.index_add_, 0, index, x[:2])[0]]
+        y = torch.arange(6.0, device="flagos")
+        y.index_put_((index,), torch.tensor([8.0, 9.0], device="flagos"))
+        for _ in range(100):
+            y[2:].scatter_(0, index, 7.0)
+        answer += [y.tolist(), y._version, standin.faults()]
+        host = torch.arange(6.0)
+        answer += [caught(host.index_put_, (index.cpu(),), host[1:3])[0], caught(host.index_add_, 0, index.cpu(), host[:2])[0]]
+        """,
+    )
+    assert answer[:2] == answer[5:]
+    assert answer[2:5] == [[8.0, 9.0, 7.0, 7.0, 4.0, 5.0], 101, []]
+
+
 def test_the_current_device_is_one_and_the_same(evaluate: Evaluate) -> None:
     answer = evaluate(
         WITH_COMPANION,

@@ -5,6 +5,10 @@
 
 #if defined(_WIN32)
 #define FLAGOS_API __declspec(dllexport)
+#define FLAGOS_HOT
 #else
 #define FLAGOS_API __attribute__((visibility("default")))
+// Code that runs at each call of an operator lies together: after a kernel's launch little of it is still in the
+// caches.
+#define FLAGOS_HOT __attribute__((hot))
 #endif

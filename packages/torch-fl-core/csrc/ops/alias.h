@@ -44,6 +44,7 @@ class AliasTensor final : public c10::TensorImpl {
     device_opt_ = device;
   }
 
+  void holdStorage(c10::Storage storage) { storage_ = std::move(storage); }
   void dropStorage() { storage_ = c10::Storage(); }
   // Holds a storage without counting; returnStorage() must follow while the owner holds it.
   void borrowStorage(c10::StorageImpl* storage) {
@@ -67,6 +68,14 @@ class AliasTensor final : public c10::TensorImpl {
   // change them together.
   static void setDevice(c10::TensorImpl* impl, c10::Device device) {
     impl->*(&AliasTensor::device_opt_) = device;
+  }
+
+  // The same, and other keys in place of those that say whose it is.
+  static void relabel(c10::TensorImpl* impl, c10::DispatchKeySet before, c10::DispatchKeySet after,
+                      c10::Device device) {
+    c10::DispatchKeySet& keys = impl->*(&AliasTensor::key_set_);
+    keys = (keys - before) | after;
+    setDevice(impl, device);
   }
 
   static void* operator new(size_t bytes) { return takeAliasMemory(bytes); }

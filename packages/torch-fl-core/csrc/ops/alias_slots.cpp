@@ -31,8 +31,12 @@ void makeBorrowing(AliasSlot& slot) {
 }  // namespace
 
 AliasSlots& AliasSlots::ofThread() {
-  thread_local AliasSlots slots;
-  return slots;
+  thread_local AliasSlots* mine = nullptr;  // without a constructor, which each access would ask about
+  if (C10_UNLIKELY(mine == nullptr)) {
+    thread_local AliasSlots slots;
+    mine = &slots;
+  }
+  return *mine;
 }
 
 AliasSlot& AliasSlots::shareStorage(const at::Tensor& original, c10::DispatchKeySet keys,
@@ -51,7 +55,7 @@ AliasSlot& AliasSlots::shareStorage(const at::Tensor& original, c10::DispatchKey
 }
 
 AliasSlot& AliasSlots::borrowMemory(const at::Tensor& original, c10::DispatchKeySet keys, c10::Device device,
-                                    c10::Allocator* allocator) {
+                                    c10::Allocator* allocator, const Mark* since) {
   if (C10_UNLIKELY(borrowing_.top == borrowing_.slots.size())) {
     borrowing_.slots.push_back(std::make_unique<AliasSlot>());
     makeBorrowing(*borrowing_.slots.back());
@@ -60,11 +64,26 @@ AliasSlot& AliasSlots::borrowMemory(const at::Tensor& original, c10::DispatchKey
   slot.original = &original;
   const c10::TensorImpl& from = *original.unsafeGetTensorImpl();
   c10::StorageImpl* memory = from.unsafe_storage().unsafeGetStorageImpl();
+  if (since != nullptr && shareWithin(*since, slot, memory)) {
+    implOf(slot)->aim(from, keys, device);
+    return slot;
+  }
   slot.storage->set_data_ptr_noswap(c10::DataPtr(memory->_mutable_data_ptr_no_checks().get(), device));
   slot.storage->set_nbytes(memory->nbytes());
   slot.storage->set_allocator(allocator);
   implOf(slot)->aim(from, keys, device);
   return slot;
+}
+
+bool AliasSlots::shareWithin(Mark since, AliasSlot& slot, const c10::StorageImpl* memory) {
+  for (size_t i = since.borrowing; i + 1 < borrowing_.top; ++i) {
+    const AliasSlot& other = *borrowing_.slots[i];
+    if (other.original->unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() != memory) continue;
+    slot.storage = other.storage;  // counted: both slots are made anew when they are released
+    implOf(slot)->holdStorage(c10::Storage(other.storage));
+    return true;
+  }
+  return false;
 }
 
 void AliasSlots::release(Mark mark) noexcept {

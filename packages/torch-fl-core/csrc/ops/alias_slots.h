@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "csrc/api.h"
 #include "csrc/ops/alias.h"
 
 namespace flagos::ops {
@@ -25,21 +26,23 @@ struct AliasSlot {
 class AliasSlots {
  public:
   // The calling thread's.
-  static AliasSlots& ofThread();
+  FLAGOS_HOT static AliasSlots& ofThread();
 
   // An alias that shares the original's storage (without counting: the caller holds it), for kernels that make
   // no views.
-  AliasSlot& shareStorage(const at::Tensor& original, c10::DispatchKeySet keys, c10::Device device);
-  // An alias over a storage of its own that borrows the memory.
-  AliasSlot& borrowMemory(const at::Tensor& original, c10::DispatchKeySet keys, c10::Device device,
-                          c10::Allocator* allocator);
-
+  FLAGOS_HOT AliasSlot& shareStorage(const at::Tensor& original, c10::DispatchKeySet keys,
+                                     c10::Device device);
   struct Mark {
     size_t sharing = 0;
     size_t borrowing = 0;
   };
+  // An alias over a storage of its own that borrows the memory. With `since`, one that was taken since then for
+  // the same memory shares its storage, so that kernels see the overlap.
+  FLAGOS_HOT AliasSlot& borrowMemory(const at::Tensor& original, c10::DispatchKeySet keys, c10::Device device,
+                                     c10::Allocator* allocator, const Mark* since = nullptr);
+
   Mark mark() const noexcept { return {sharing_.top, borrowing_.top}; }
-  void release(Mark mark) noexcept;
+  FLAGOS_HOT void release(Mark mark) noexcept;
 
   // Of the slots taken since `mark`: the one whose storage this is; null if none.
   const AliasSlot* borrowedSince(Mark mark, const c10::StorageImpl* storage) const noexcept;
@@ -49,6 +52,8 @@ class AliasSlots {
     std::vector<std::unique_ptr<AliasSlot>> slots;  // their addresses stay
     size_t top = 0;
   };
+  bool shareWithin(Mark since, AliasSlot& slot, const c10::StorageImpl* memory);
+
   Stack sharing_, borrowing_;
 };
 

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/ops/hot_autograd.h"
 #include "csrc/ops/hot_lists.h"
 #include "csrc/ops/op_record.h"
 #include "csrc/ops/operator_call.h"
@@ -86,14 +88,14 @@ class LentList {
   template <class Range>
   at::TensorList lend(OperatorCall& call, const Range& originals) {
     tensors_.reserve(originals.size());
-    holders_.reserve(originals.size());
     for (const at::Tensor& tensor : originals) {
-      if (isForeign(tensor)) {
+      if (C10_UNLIKELY(isForeign(tensor))) {
         tensors_.push_back(uncounted(tensor));
-      } else {
-        holders_.emplace_back();
-        tensors_.push_back(uncounted(*call.lend(tensor, holders_.back())));
+        continue;
       }
+      std::optional<at::Tensor> holder;
+      tensors_.push_back(uncounted(*call.lend(tensor, holder)));
+      if (C10_UNLIKELY(holder.has_value())) held_.push_back(*std::move(holder));
     }
     return tensors_;
   }
@@ -104,7 +106,7 @@ class LentList {
         c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim(tensor.unsafeGetTensorImpl()));
   }
 
-  c10::SmallVector<std::optional<at::Tensor>, 8> holders_;  // never grows: addresses stay
+  std::vector<at::Tensor> held_;
   c10::SmallVector<at::Tensor, 8> tensors_;
 };
 
@@ -122,40 +124,44 @@ struct Held<at::TensorList> {
 
 template <>
 struct Held<const at::ITensorListRef&> {
-  explicit Held(const at::ITensorListRef& value) : value_(value), originals_(value.begin(), value.end()) {}
+  explicit Held(const at::ITensorListRef& value) : value_(value) {}
   void see(OperatorCall& call, Access access) {
-    for (const at::Tensor& tensor : originals_) call.see(tensor, access);
+    for (const at::Tensor& tensor : value_) call.see(tensor, access);
   }
   const at::ITensorListRef& get(OperatorCall& call) {
-    list_.emplace(aliases_.lend(call, originals_));
+    list_.emplace(aliases_.lend(call, value_));
     return *list_;
   }
   at::Tensor* written() { return nullptr; }
   const at::ITensorListRef& value_;
-  c10::SmallVector<at::Tensor, 4> originals_;
   LentList aliases_;
   std::optional<at::ITensorListRef> list_;
 };
 
 template <>
 struct Held<const c10::List<std::optional<at::Tensor>>&> {
-  explicit Held(const c10::List<std::optional<at::Tensor>>& value) : value_(value) {
-    originals_.reserve(value.size());
-    for (const std::optional<at::Tensor> tensor : value) originals_.push_back(tensor.value_or(at::Tensor()));
-  }
+  explicit Held(const c10::List<std::optional<at::Tensor>>& value) : value_(value), boxed_(value) {}
   void see(OperatorCall& call, Access access) {
-    for (const at::Tensor& tensor : originals_) call.see(tensor, access);
+    for (const c10::IValue& element : boxed_.toListRef()) {
+      if (element.isTensor()) call.see(element.toTensor(), access);
+    }
   }
   const c10::List<std::optional<at::Tensor>>& get(OperatorCall& call) {
-    aliases_.reserve(originals_.size());
-    for (const at::Tensor& tensor : originals_) {
-      aliases_.push_back(tensor.defined() ? std::optional<at::Tensor>(call.alias(tensor)) : std::nullopt);
+    const auto elements = boxed_.toListRef();
+    aliases_.reserve(elements.size());
+    for (const c10::IValue& element : elements) {
+      std::optional<at::Tensor> holder;
+      if (!element.isTensor() || isForeign(element.toTensor())) {
+        aliases_.push_back(element.toOptional<at::Tensor>());
+      } else {
+        aliases_.push_back(call.lend(element.toTensor(), holder));
+      }
     }
     return aliases_;
   }
   at::Tensor* written() { return nullptr; }
   const c10::List<std::optional<at::Tensor>>& value_;
-  std::vector<at::Tensor> originals_;
+  c10::IValue boxed_;  // the same list; gives its elements without counting them
   c10::List<std::optional<at::Tensor>> aliases_;
 };
 
@@ -207,6 +213,14 @@ struct Returned<std::tuple<Ts...>> {
 };
 
 template <class T>
+void countVersions(Held<T>& held, const OperatorCall& call, Access access) {
+  if constexpr (std::is_same_v<T, at::TensorList>) {
+    if (access == Access::Read) return;
+    for (const at::Tensor& tensor : held.value_) call.countVersion(tensor);
+  }
+}
+
+template <class T>
 bool listSpansDevices(const T& argument, std::optional<c10::Device>& first) {
   if constexpr (std::is_same_v<T, at::TensorList>) return spanDevices(argument, first);
   return false;
@@ -219,10 +233,11 @@ template <class Op, class R, class... Args>
 struct Hot<Op, R(Args...)> {
   static inline const OpRecord* record = nullptr;
   static inline OperatorTraits traits;
+  static inline c10::KernelFunction routed;  // by schema, for routes that have more to them
 
   static constexpr bool list_loop = std::string_view(Op::name).substr(0, 15) == "aten::_foreach_";
 
-  static R call(Args... args) {
+  FLAGOS_HOT static R call(Args... args) {
     if constexpr (list_loop) {
       std::optional<c10::Device> first;
       if (C10_UNLIKELY((listSpansDevices(args, first) || ...)))
@@ -232,17 +247,23 @@ struct Hot<Op, R(Args...)> {
   }
 
   template <size_t... I>
-  static R run(std::index_sequence<I...>, Args... args) {
+  FLAGOS_HOT static R run(std::index_sequence<I...>, Args... args) {
     OperatorCall call(record->id, traits);
     std::tuple<Held<Args>...> held(std::forward<Args>(args)...);
     const ArgumentRecord* arguments = record->arguments.data();
     (std::get<I>(held).see(call, arguments[I].access), ...);
-    if (C10_UNLIKELY(!call.settle())) return Op::redispatch(routedKeys(), std::get<I>(held).value_...);
+    if (C10_UNLIKELY(!call.settle())) {
+      return routed.template call<R, Args...>(record->op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                              std::get<I>(held).value_...);
+    }
     call.begin();
     try {
       if constexpr (std::is_void_v<R>) {
         Op::redispatch(call.keys(), std::get<I>(held).get(call)...);
         call.finishWrites();
+        if constexpr (list_loop) {
+          if (traits.counts_versions) (countVersions(std::get<I>(held), call, arguments[I].access), ...);
+        }
       } else {
         // Arguments are lent left to right, before the kernel reads any of them.
         std::array<at::Tensor*, sizeof...(Args) + 1> written{};
@@ -261,29 +282,65 @@ struct Hot<Op, R(Args...)> {
   }
 };
 
+// In the place of autograd's kernel: does without it where there is nothing to record, which takes about as much
+// time as boxing adds. Autograd's own kernel lies under the same key of the double (see doubleKeys), whose dense
+// kernel is the wrapper as well.
+template <class Op, class Schema = typename Op::schema>
+struct HotAutograd;
+
+template <class Op, class R, class... Args>
+struct HotAutograd<Op, R(Args...)> {
+  FLAGOS_HOT static R call(c10::DispatchKeySet keys, Args... args) {
+    const bool recording = c10::GradMode::is_enabled();
+    if (C10_UNLIKELY(!isDense(keys) || !(leavesNothing(args, recording) && ...)))
+      return Op::redispatch(doubleKeys(keys), std::forward<Args>(args)...);
+    if constexpr (std::is_void_v<R>) {
+      const at::AutoDispatchBelowAutograd guard;  // loops over lists count versions in what they call
+      Hot<Op>::call(std::forward<Args>(args)...);
+    } else if constexpr (std::is_same_v<R, at::Tensor&>) {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      at::Tensor& changed = Hot<Op>::call(std::forward<Args>(args)...);
+      changed.unsafeGetTensorImpl()->bump_version();
+      return changed;
+    } else {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      return Hot<Op>::call(std::forward<Args>(args)...);
+    }
+  }
+};
+
 // Registers the wrapper; false if this torch minor lacks the operator or the libraries do not want it.
 template <class Op>
-bool registerHot(HotLibraries& libraries, bool elementwise) {
+bool registerHot(HotLibraries& libraries, OperatorTraits more) {
   const c10::OperatorName name(Op::name, Op::overload_name);
   const auto handle = c10::Dispatcher::singleton().findSchema(name);
   if (!handle.has_value() || !libraries.wants(*handle)) return false;
   Hot<Op>::record = &opRecord(*handle);
   Hot<Op>::traits = Hot<Op>::record->traits;
   const bool has_out = std::string_view(Op::overload_name).find("out") != std::string_view::npos;
-  Hot<Op>::traits.elementwise = elementwise && !has_out;
-  libraries.add(*Hot<Op>::record, torch::CppFunction(TORCH_FN(Hot<Op>::call)));
+  Hot<Op>::traits.elementwise = more.elementwise && !has_out;
+  Hot<Op>::traits.keeps_sizes = more.keeps_sizes;
+  Hot<Op>::routed =
+      c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<RoutedKernel>(*Hot<Op>::record));
+  libraries.add(*Hot<Op>::record, TORCH_FN(Hot<Op>::call), TORCH_FN(HotAutograd<Op>::call));
   return true;
 }
 
 template <class... Ops>
 int64_t registerAll(HotLibraries& libraries) {
-  return (int64_t{registerHot<Ops>(libraries, /*elementwise=*/false)} + ...);
+  return (int64_t{registerHot<Ops>(libraries, {})} + ...);
 }
 
 // For operators whose kernels are elementwise in the sense of OperatorTraits.
 template <class... Ops>
 int64_t registerElementwise(HotLibraries& libraries) {
-  return (int64_t{registerHot<Ops>(libraries, /*elementwise=*/true)} + ...);
+  return (int64_t{registerHot<Ops>(libraries, {.elementwise = true})} + ...);
+}
+
+// For those that keep sizes in the sense of OperatorTraits.
+template <class... Ops>
+int64_t registerKeepingSizes(HotLibraries& libraries) {
+  return (int64_t{registerHot<Ops>(libraries, {.keeps_sizes = true})} + ...);
 }
 
 }  // namespace flagos::ops

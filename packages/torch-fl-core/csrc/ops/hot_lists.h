@@ -10,20 +10,22 @@
 
 namespace flagos::ops {
 
-// Where an unboxed wrapper and, for the long way, the operator's boxed kernel are registered.
+// Where an unboxed wrapper is registered: for the device, for its double, and in the place of autograd's kernel.
 class HotLibraries {
  public:
   // With `backend`, only operators that have a kernel for this key.
-  HotLibraries(torch::Library& own, torch::Library& routed,
-               c10::DispatchKey backend = c10::DispatchKey::Undefined)
-      : own_(own), routed_(routed), backend_(backend) {}
+  explicit HotLibraries(c10::DispatchKey backend = c10::DispatchKey::Undefined) : backend_(backend) {}
   // Whether the operator is to get a wrapper: it has none, and the backend knows it.
   bool wants(const c10::OperatorHandle& op) const;
-  void add(const OpRecord& record, torch::CppFunction wrapper);
+  template <class Wrapper, class Autograd>
+  void add(const OpRecord& record, Wrapper wrapper, Autograd autograd) {
+    add(record, torch::CppFunction(wrapper), torch::CppFunction(wrapper), torch::CppFunction(autograd));
+  }
 
  private:
-  torch::Library& own_;
-  torch::Library& routed_;
+  void add(const OpRecord& record, torch::CppFunction wrapper, torch::CppFunction double_wrapper,
+           torch::CppFunction autograd);
+
   c10::DispatchKey backend_;
 };
 

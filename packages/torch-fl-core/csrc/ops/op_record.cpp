@@ -84,6 +84,12 @@ ComposedKernels& composedKernels() {
   return *instance;
 }
 
+// By PyTorch's rule for names.
+bool isInPlace(const c10::FunctionSchema& schema) {
+  return schema.name().back() == '_' && schema.is_mutable() &&
+         schema.overload_name().find("out") == std::string::npos;
+}
+
 std::unique_ptr<OpRecord> makeRecord(const c10::OperatorHandle& op) {
   auto record = std::make_unique<OpRecord>(op);
   const c10::FunctionSchema& schema = op.schema();
@@ -100,6 +106,7 @@ std::unique_ptr<OpRecord> makeRecord(const c10::OperatorHandle& op) {
   record->traits.host_tensors_allowed = std::find(kHostTensorsAllowed.begin(), kHostTensorsAllowed.end(),
                                                   schema.name()) != kHostTensorsAllowed.end();
   record->traits.list_loop = schema.name().rfind("aten::_foreach_", 0) == 0;
+  record->in_place = isInPlace(schema);
   record->traits.counts_versions = record->traits.list_loop && schema.is_mutable();
   for (const c10::Argument& argument : schema.arguments()) {
     ArgumentRecord entry;

@@ -25,6 +25,7 @@ struct OpRecord {
   OpId id = 0;
   c10::SmallVector<ArgumentRecord, 8> arguments;  // in the schema's order
   size_t returns = 0;
+  bool in_place = false;
   OperatorTraits traits;
   // What the source cpu runs in place of PyTorch's CPU kernel, on the caller's own tensors; null: nothing.
   const c10::KernelFunction* composed = nullptr;

@@ -12,6 +12,8 @@ namespace flagos::ops {
 
 namespace {
 
+const c10::DispatchKeySet kOwnKeys = keysOfBackend(kDeviceType);
+
 // Shares the original's storage.
 c10::intrusive_ptr<AliasTensor> sharingAlias(const at::Tensor& tensor, c10::DispatchKeySet keys,
                                              c10::Device device) {
@@ -68,7 +70,8 @@ void OperatorCall::see(const at::Tensor& tensor, Access access) {
     } else if (C10_UNLIKELY(device_ != device.index())) {
       throwDeviceMismatch(tensor);
     }
-    if (access != Access::Read || !zero_copy_) seen_.emplace_back(&tensor, access);
+    if (C10_UNLIKELY(!zero_copy_) || (access != Access::Read && !keepsSizes()))
+      seen_.emplace_back(&tensor, access);
     return;
   }
   if (deviceDiffers(tensor, access)) host_tensor_ = &tensor;
@@ -149,15 +152,27 @@ at::Tensor OperatorCall::alias(const at::Tensor& tensor) {
                                         ? 0
                                         : storage.first_byte / static_cast<int64_t>(original->itemsize()));
   auto alias = c10::make_intrusive<AliasTensor>(*original, storage.borrowed, offset, keys_, target_);
-  if (C10_UNLIKELY(traits_.counts_versions)) alias->shareVersions(*original);
+  if (C10_UNLIKELY(traits_.counts_versions)) {
+    alias->shareVersions(*original);
+  } else if (isWritten(tensor)) {
+    alias->ownVersions();  // for kernels that go on through PyTorch's counting of changes
+  }
   lent_.push_back({&tensor, at::Tensor(std::move(alias))});
   return lent_.back().alias;
 }
 
+bool OperatorCall::isWritten(const at::Tensor& tensor) const noexcept {
+  for (const auto& [seen, access] : seen_) {
+    if (seen == &tensor) return access != Access::Read;
+  }
+  return false;
+}
+
 std::optional<at::Tensor>& OperatorCall::lend(const at::Tensor& tensor, std::optional<at::Tensor>& holder) {
-  // What is written may come back with another size or storage, and what shares memory with it must see that.
-  const bool from_slot = zero_copy_ && (traits_.elementwise || seen_.empty());
-  if (C10_UNLIKELY(!from_slot)) {
+  // What is written as out= may come back with another size or storage, and what shares memory with it must see
+  // that.
+  const bool shared_counters = traits_.counts_versions && !traits_.elementwise;
+  if (C10_UNLIKELY(!zero_copy_ || !seen_.empty() || shared_counters)) {
     holder = alias(tensor);
     return holder;
   }
@@ -167,7 +182,9 @@ std::optional<at::Tensor>& OperatorCall::lend(const at::Tensor& tensor, std::opt
   }
   if (traits_.elementwise) return slots_->shareStorage(tensor, keys_, target_).alias;
   c10::Allocator* allocator = source_ == Source::Boxed ? entry_->companion->allocator : hostRegionAllocator();
-  return slots_->borrowMemory(tensor, keys_, target_, allocator).alias;
+  // Kernels that write look for what shares memory with it.
+  return slots_->borrowMemory(tensor, keys_, target_, allocator, traits_.keeps_sizes ? &mark_ : nullptr)
+      .alias;
 }
 
 at::Tensor OperatorCall::viewOnSlot(const at::Tensor& output, const AliasSlot& slot) {
@@ -233,20 +250,18 @@ at::Tensor OperatorCall::adopt(at::Tensor output) {
     }
     storage->set_allocator(deviceAllocator());
   }
-  output.unsafeGetTensorImpl()->_change_backend_component_keys(device);
-  AliasTensor::setDevice(output.unsafeGetTensorImpl(), device);
+  if (C10_LIKELY(source_ == Source::Boxed)) {
+    AliasTensor::relabel(output.unsafeGetTensorImpl(), entry_->companion->own_keys, kOwnKeys, device);
+  } else {
+    output.unsafeGetTensorImpl()->_change_backend_component_keys(device);
+    AliasTensor::setDevice(output.unsafeGetTensorImpl(), device);
+  }
   return output;
 }
 
 void OperatorCall::finishWrites() {
   for (const auto& [tensor, access] : seen_) {
     if (access == Access::Read) continue;
-    if (zero_copy_ && traits_.elementwise) {
-      // The alias counted on a counter of its own.
-      if (C10_UNLIKELY(traits_.counts_versions && !tensor->is_inference()))
-        tensor->unsafeGetTensorImpl()->bump_version();
-      continue;
-    }
     for (const auto& lent : lent_) {
       if (lent.original != tensor) continue;
       LentStorage& storage = lendStorage(*tensor);

@@ -53,6 +53,8 @@ struct OperatorTraits {
   // (elementwise kernels, not out=): aliases may share the caller's storage, which saves one allocation a
   // tensor.
   bool elementwise = false;
+  // Works in place, and its kernels never resize what they write, not even to the size it has.
+  bool keeps_sizes = false;
 };
 
 // Whether these tensors lie on more than one device, or on another than `first`, which is set to the first
@@ -76,28 +78,34 @@ class OperatorCall {
   OperatorCall(const OperatorCall&) = delete;
   OperatorCall& operator=(const OperatorCall&) = delete;
 
-  void see(const at::Tensor& tensor, Access access = Access::Read);
+  FLAGOS_HOT void see(const at::Tensor& tensor, Access access = Access::Read);
   void seeDevice(std::optional<c10::Device> device);  // of a factory's device argument
   // Settles the device, once everything was seen. False: the route has more to it than one of this class'
   // roads, and routed_kernel.cpp must take the call. Throws c10::Error if devices differ.
-  bool settle();
+  FLAGOS_HOT bool settle();
   // Counts the call and, for the host, waits for the current stream and enters the region. After settle().
-  void begin();
+  FLAGOS_HOT void begin();
 
   // The tensor for the kernel: an alias of a flagos tensor, anything else unchanged.
   at::Tensor alias(const at::Tensor& tensor);
 
   // The same, valid until this call ends: from a slot of the thread where that is possible, else in `holder`.
   // Defined tensors of the device only.
-  std::optional<at::Tensor>& lend(const at::Tensor& tensor, std::optional<at::Tensor>& holder);
+  FLAGOS_HOT std::optional<at::Tensor>& lend(const at::Tensor& tensor, std::optional<at::Tensor>& holder);
 
   // Carries new sizes, a new storage and, when staged, the bytes of the written arguments back to the
   // caller's tensors.
-  void finishWrites();
+  FLAGOS_HOT void finishWrites();
+  // Counts a change of a tensor whose alias counted on a counter of its own, where the operator is one that
+  // counts. For each written element of a list.
+  void countVersion(const at::Tensor& tensor) const {
+    if (traits_.elementwise && zero_copy_ && !tensor.is_inference())
+      tensor.unsafeGetTensorImpl()->bump_version();
+  }
 
   // What the caller gets for a tensor that the kernel returned: the argument itself, a view of an argument,
   // or a new flagos tensor.
-  at::Tensor result(at::Tensor output);
+  FLAGOS_HOT at::Tensor result(at::Tensor output);
 
   // Says in an error of the device itself which operator met it: a sticky one may come from an earlier call.
   void explain(c10::Error& error) const;
@@ -122,7 +130,10 @@ class OperatorCall {
     const void* lent_data = nullptr;  // to notice that a kernel resized it
   };
 
-  void takeDevice(c10::DeviceIndex device);
+  FLAGOS_HOT void takeDevice(c10::DeviceIndex device);
+  // Whether slots serve, which know no change of what is written.
+  bool keepsSizes() const noexcept { return traits_.elementwise || traits_.keeps_sizes; }
+  bool isWritten(const at::Tensor& tensor) const noexcept;
   LentStorage& lendStorage(const at::Tensor& tensor);
   void stage();
   at::Tensor viewOnOriginal(const at::Tensor& output, const LentStorage& storage);
@@ -131,7 +142,7 @@ class OperatorCall {
   static void carryValueBits(const at::Tensor& tensor, const at::Tensor& alias);
   void finishZeroCopy(const at::Tensor& tensor, const at::Tensor& alias, LentStorage& storage);
   void finishStaged(const at::Tensor& tensor, const at::Tensor& alias, LentStorage& storage);
-  at::Tensor adopt(at::Tensor output);
+  FLAGOS_HOT at::Tensor adopt(at::Tensor output);
   at::Tensor upload(const at::Tensor& output);
   bool deviceDiffers(const at::Tensor& tensor, Access access) const;
   [[noreturn]] void throwDeviceMismatch(const at::Tensor& tensor) const;

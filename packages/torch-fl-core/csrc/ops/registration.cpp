@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "csrc/ops/hot_autograd.h"
 #include "csrc/ops/hot_lists.h"
 #include "csrc/ops/op_record.h"
 #include "csrc/ops/routed_kernel.h"
@@ -45,15 +46,9 @@ bool wantsKernel(const c10::OperatorHandle& op, c10::DispatchKey backend) {
 }
 
 // Never destroyed: taking kernels away at exit would race with threads that still run.
-torch::Library& ownLibrary() {
-  static auto* library =
-      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  return *library;
-}
-
-torch::Library& routedLibrary() {
-  static auto* library = new torch::Library(torch::Library::IMPL, "aten",
-                                            routedKeys().highestPriorityTypeId(), __FILE__, __LINE__);
+template <c10::DispatchKey Key>
+torch::Library& libraryOf() {
+  static auto* library = new torch::Library(torch::Library::IMPL, "aten", Key, __FILE__, __LINE__);
   return *library;
 }
 
@@ -70,7 +65,7 @@ int64_t registerBoxed(c10::DispatchKey backend) {
     if (!op.has_value() || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) ||
         !wantsKernel(*op, backend))
       continue;
-    ownLibrary().impl(c10::toString(name).c_str(), routedKernel(opRecord(*op)));
+    libraryOf<c10::DispatchKey::PrivateUse1>().impl(c10::toString(name).c_str(), routedKernel(opRecord(*op)));
     ++count;
   }
   return count;
@@ -78,7 +73,7 @@ int64_t registerBoxed(c10::DispatchKey backend) {
 
 RegistrationCounts registerAllOperators() {
   RegistrationCounts counts;
-  HotLibraries libraries(ownLibrary(), routedLibrary());
+  HotLibraries libraries;
   counts.hot = registerHotOperators(libraries);
   counts.boxed = registerBoxed(c10::DispatchKey::CPU);
   registerRefusals();
@@ -92,7 +87,7 @@ void registerForCompanions() {
     const DeviceEntry& entry = flagos::detail::device_table[i];
     if (entry.companion == nullptr || entry.local != 0) continue;
     const c10::DispatchKey key = entry.companion->keys.highestPriorityTypeId();
-    HotLibraries libraries(ownLibrary(), routedLibrary(), key);
+    HotLibraries libraries(key);
     registerHotCompanion(libraries);
     registerBoxed(key);
   }
@@ -105,10 +100,20 @@ bool HotLibraries::wants(const c10::OperatorHandle& op) const {
   return backend_ == c10::DispatchKey::Undefined || op.hasKernelForDispatchKey(backend_);
 }
 
-void HotLibraries::add(const OpRecord& record, torch::CppFunction wrapper) {
+void HotLibraries::add(const OpRecord& record, torch::CppFunction wrapper, torch::CppFunction double_wrapper,
+                       torch::CppFunction autograd) {
   const std::string name = c10::toString(record.op.operator_name());
-  own_.impl(name.c_str(), std::move(wrapper));
-  routed_.impl(name.c_str(), routedKernel(record));
+  libraryOf<c10::DispatchKey::PrivateUse1>().impl(name.c_str(), std::move(wrapper));
+  libraryOf<kDouble>().impl(name.c_str(), std::move(double_wrapper));
+  const c10::OperatorHandle& op = record.op;
+  const bool returns_itself = record.in_place && record.returns == 1;
+  // What PyTorch does between autograd and the backend: it counts what is changed in place, as the wrapper does,
+  // or marks views and resized results, which it does not.
+  const bool counted = op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView);
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
+      !op.hasKernelForDispatchKey(c10::DispatchKey::AutogradPrivateUse1) && counted == returns_itself) {
+    libraryOf<c10::DispatchKey::AutogradPrivateUse1>().impl(name.c_str(), std::move(autograd));
+  }
 }
 
 const RegistrationCounts& registerOperators() {

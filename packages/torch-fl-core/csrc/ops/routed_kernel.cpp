@@ -75,6 +75,12 @@ void seeArguments(const OpRecord& record, c10::IValue* arguments, Originals& ori
   }
 }
 
+at::Tensor lent(const at::Tensor& original, OperatorCall& call) {
+  if (!original.defined() || original.device().type() != kDeviceType) return original;
+  std::optional<at::Tensor> holder;
+  return call.lend(original, holder).value();
+}
+
 void lendArguments(const OpRecord& record, c10::IValue* arguments, Originals& originals, OperatorCall& call) {
   for (size_t i = 0; i < record.arguments.size(); ++i) {
     c10::IValue& value = arguments[i];
@@ -86,13 +92,13 @@ void lendArguments(const OpRecord& record, c10::IValue* arguments, Originals& or
     if (value.isNone()) continue;
     switch (kind) {
       case ArgumentKind::Tensor:
-        value = call.alias(originals.next());
+        value = lent(originals.next(), call);
         break;
       case ArgumentKind::TensorList: {
         const size_t size = value.toListRef().size();
         c10::List<at::Tensor> list;
         list.reserve(size);
-        for (size_t k = 0; k < size; ++k) list.push_back(call.alias(originals.next()));
+        for (size_t k = 0; k < size; ++k) list.push_back(lent(originals.next(), call));
         value = std::move(list);
         break;
       }
@@ -102,7 +108,7 @@ void lendArguments(const OpRecord& record, c10::IValue* arguments, Originals& or
         list.reserve(size);
         for (size_t k = 0; k < size; ++k) {
           const at::Tensor& original = originals.next();
-          list.push_back(original.defined() ? std::optional<at::Tensor>(call.alias(original)) : std::nullopt);
+          list.push_back(original.defined() ? std::optional<at::Tensor>(lent(original, call)) : std::nullopt);
         }
         value = std::move(list);
         break;

@@ -35,9 +35,6 @@ class RoutedKernel final : public c10::OperatorKernel {
   const OpRecord& record_;
 };
 
-// The key under which every unboxed operator has its RoutedKernel: no backend of PyTorch or ours uses it.
-inline c10::DispatchKeySet routedKeys() { return c10::DispatchKeySet(c10::DispatchKey::PrivateUse2); }
-
 // For operators that were registered after core, or that have no kernel of their own on any key core knows.
 void routedFallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 

@@ -53,8 +53,8 @@ const Companion* find(const std::string& name, int devices, std::string& reason)
   const std::lock_guard<std::mutex> lock(all.mutex);
   std::unique_ptr<Companion>& slot = all.by_name[name];
   if (slot == nullptr) {
-    slot = std::make_unique<Companion>(
-        Companion{type, name, c10::DispatchKeySet(key), guard, c10::getDeviceAllocator(type)});
+    slot = std::make_unique<Companion>(Companion{type, name, c10::DispatchKeySet(key), keysOfBackend(type),
+                                                 guard, c10::getDeviceAllocator(type)});
   }
   return slot.get();
 }

@@ -11,6 +11,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/Stream.h>
+#include <c10/core/TensorOptions.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <string>
@@ -21,11 +22,20 @@ namespace flagos {
 
 struct Companion {
   c10::DeviceType type;
-  std::string name;          // "cuda"
-  c10::DispatchKeySet keys;  // of its dense kernels, without autograd
+  std::string name;              // "cuda"
+  c10::DispatchKeySet keys;      // of its dense kernels, without autograd
+  c10::DispatchKeySet own_keys;  // see keysOfBackend
   const c10::impl::DeviceGuardImplInterface* guard = nullptr;
   c10::DeviceAllocator* allocator = nullptr;
 };
+
+// The keys of a tensor that say which device type it is of, and those alone: the backend's bit and autocast's
+// key.
+inline c10::DispatchKeySet keysOfBackend(c10::DeviceType type) {
+  const c10::BackendComponent backend =
+      c10::toBackendComponent(c10::computeDispatchKey(std::nullopt, std::nullopt, c10::Device(type, 0)));
+  return c10::DispatchKeySet(backend) | c10::getAutocastRelatedKeySetFromBackend(backend);
+}
 
 // The companion of this name for a backend with `devices` devices, initialised; null, with `reason` in words,
 // where torch in this process does not have it. Never throws.
