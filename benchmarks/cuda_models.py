@@ -1,4 +1,4 @@
-"""Models on a GPU, `flagos` in companion mode against native `cuda`: train steps, decoding, memory, threads.
+"""Models on a GPU, `flagos` in companion mode against native `cuda`: training, inference, memory, threads.
 
 Training takes turns between processes, since native CUDA cannot train beside a claimed device; the rest is
 paired in one process.
@@ -17,20 +17,22 @@ from typing import Any
 
 import torch
 
+from benchmarks import qwen3
 from benchmarks.cuda_training import Block, Gpt
 from benchmarks.figures import Figure
 
 METHOD = (
     "bf16, random weights. Training: processes in turns, median of 20 steps after 8 in each, then the median "
-    "of the processes' ratios. Decoding and the diffusion block: paired in one process, medians of the "
-    "rounds' own ratios."
+    "of the processes' ratios. Decoding, the diffusion block, generation and prefill: paired in one process, "
+    "medians of the rounds' own ratios. Qwen3-0.6B: its public shape in plain torch, the layers operation by "
+    "operation as in transformers; its AdamW is the fused one."
 )
 
 
-def _child(device: str, batch: int, length: int) -> dict[str, Any]:
+def _child(model: str, device: str, batch: int, length: int) -> dict[str, Any]:
     program = (
         f"import json; from benchmarks.cuda_training import train; "
-        f"print(json.dumps(train({device!r}, {batch}, {length})))"
+        f"print(json.dumps(train({model!r}, {device!r}, {batch}, {length})))"
     )
     # Native CUDA trains only where nothing has claimed the device.
     left_out = () if device == "flagos" else ("FLAGOS_",)
@@ -40,16 +42,19 @@ def _child(device: str, batch: int, length: int) -> dict[str, Any]:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"training on {device} failed:\n{done.stderr[-2000:]}")
+        raise RuntimeError(f"training {model} on {device} failed:\n{done.stderr[-2000:]}")
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
 
-def _training(batch: int, length: int, at_most: float, turns: int) -> list[Figure]:
+def _training(
+    model: str, batch: int, length: int, at_most: float, turns: int, memory_at_most: float | None = 1.02
+) -> list[Figure]:
+    """Return the figures of time and of reserved memory; the latter is for information without a limit."""
     ours, theirs = [], []
     for turn in range(turns):
         for device in ("flagos", "cuda") if turn % 2 else ("cuda", "flagos"):
-            (ours if device == "flagos" else theirs).append(_child(device, batch, length))
+            (ours if device == "flagos" else theirs).append(_child(model, device, batch, length))
     ratios = [a["ms"] / b["ms"] for a, b in zip(ours, theirs, strict=True)]
     native = [run["ms"] for run in theirs]
     shape = f"{batch} × {length}"
@@ -64,15 +69,17 @@ def _training(batch: int, length: int, at_most: float, turns: int) -> list[Figur
         "flagos MB": ours[0]["reserved"] / 1e6,
         "cuda MB": theirs[0]["reserved"] / 1e6,
     }
+    ratio = statistics.median(ratios)
     return [
-        Figure(f"GPT train step, batch {shape}", statistics.median(ratios), "×", at_most, details=details),
-        Figure(f"reserved memory, batch {shape}", memory, "×", at_most=1.02, details=sizes),
+        Figure(f"{model} train step, batch {shape}", ratio, "×", at_most, details=details),
+        Figure(f"{model} reserved memory, batch {shape}", memory, "×", memory_at_most, details=sizes),
     ]
 
 
 def _paired(name: str, at_most: float, make: Any, rounds: int) -> Figure:
     """Time the function that `make(device)` gives, on both devices in turns."""
     calls = {device: make(device) for device in ("flagos", "cuda")}
+    results = [call().cpu() for call in calls.values()]
     taken: dict[str, list[float]] = {"flagos": [], "cuda": []}
     for turn in range(rounds + 3):
         for device in ("flagos", "cuda") if turn % 2 else ("cuda", "flagos"):
@@ -86,6 +93,7 @@ def _paired(name: str, at_most: float, make: Any, rounds: int) -> Figure:
     details: dict[str, float | str] = {
         "flagos ms": statistics.median(taken["flagos"]) * 1e3,
         "cuda ms": statistics.median(taken["cuda"]) * 1e3,
+        "same results": str(torch.equal(*results)),
     }
     return Figure(name, statistics.median(ratios), "×", at_most, details=details)
 
@@ -95,9 +103,10 @@ def _decoding(device: str) -> Any:
     model = Gpt().to(device, torch.bfloat16).eval()
     token = torch.randint(32000, (1, 64), generator=torch.Generator().manual_seed(1)).to(device)
 
-    def step() -> None:
+    def step() -> torch.Tensor:
         with torch.no_grad():
-            model(token)[:, -1].argmax(-1)
+            chosen: torch.Tensor = model(token)[:, -1].argmax(-1)
+            return chosen
 
     return step
 
@@ -107,10 +116,36 @@ def _diffusion(device: str) -> Any:
     model = Block(1152, 16, causal=False).to(device, torch.bfloat16).eval()
     x = torch.randn(2, 4096, 1152, generator=torch.Generator().manual_seed(1)).to(device, torch.bfloat16)
 
-    def step() -> None:
+    def step() -> torch.Tensor:
         with torch.no_grad():
-            for _ in range(4):
+            for _ in range(3):
                 model(x)
+            mixed: torch.Tensor = model(x)
+            return mixed
+
+    return step
+
+
+def _prompt(model: qwen3.Qwen3, length: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(model.tokens.num_embeddings, (1, length), generator=generator)
+    return tokens.to(model.tokens.weight.device)
+
+
+def _generation(device: str) -> Any:
+    model = qwen3.build(device).eval()
+    prompt = _prompt(model, 32)
+    return lambda: qwen3.generate(model, prompt, 32)
+
+
+def _prefill(device: str) -> Any:
+    model = qwen3.build(device).eval()
+    prompt = _prompt(model, 512)
+
+    def step() -> torch.Tensor:
+        with torch.no_grad():
+            scores: torch.Tensor = model(prompt, qwen3.Cache())
+            return scores
 
     return step
 
@@ -162,6 +197,10 @@ def measure(*, quick: bool = False) -> list[Figure]:
     with on_one_core():
         found.append(_paired("GPT decode, batch 1, 64 tokens before", 1.04, _decoding, rounds))
         found.append(_paired("diffusion block, 4,096 tokens", 1.01, _diffusion, rounds // 2))
+        # A round of it takes more than half a second.
+        found.append(_paired("Qwen3-0.6B generate, batch 1, 32 + 32 tokens", 1.03, _generation, rounds // 5))
+        found.append(_paired("Qwen3-0.6B prefill, 512 tokens", 1.01, _prefill, rounds // 2))
         found += [_threads(), _switching()]
     turns = 1 if quick else 2
-    return found + _training(16, 1024, 1.01, turns) + _training(2, 128, 1.04, turns)
+    found += _training("GPT", 16, 1024, 1.01, turns) + _training("GPT", 2, 128, 1.04, turns)
+    return found + _training("Qwen3-0.6B", 4, 512, 1.02, turns, memory_at_most=None)

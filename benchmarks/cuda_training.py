@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+
+from benchmarks import qwen3
 
 
 class Block(nn.Module):
@@ -48,15 +51,28 @@ class Gpt(nn.Module):
         return logits
 
 
-def train(device: str, batch: int, length: int) -> dict[str, Any]:
+def _gpt(device: str) -> Gpt:
+    torch.manual_seed(0)
+    return Gpt().to(device, torch.bfloat16)
+
+
+#: What can be trained, by the name in its figures: how it is made on a device, and options of its AdamW.
+MODELS: dict[str, tuple[Callable[[str], Any], dict[str, Any]]] = {
+    "GPT": (_gpt, {}),
+    "Qwen3-0.6B": (qwen3.build, {"fused": True}),
+}
+
+
+def train(name: str, device: str, batch: int, length: int) -> dict[str, Any]:
     """Run train steps in this process; the answer has ms (median), losses and reserved bytes."""
     if device == "flagos":
         import torch_fl  # noqa: F401
     module = getattr(torch, device)
-    torch.manual_seed(0)
-    model = Gpt().to(device, torch.bfloat16)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    tokens = torch.randint(32000, (batch, length + 1), generator=torch.Generator().manual_seed(1)).to(device)
+    make, options = MODELS[name]
+    model = make(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **options)
+    shape, generator = (batch, length + 1), torch.Generator().manual_seed(1)
+    tokens = torch.randint(model.tokens.num_embeddings, shape, generator=generator).to(device)
     times, losses = [], []
     for _ in range(28):
         module.synchronize()
