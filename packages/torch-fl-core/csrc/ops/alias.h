@@ -74,7 +74,9 @@ class AliasTensor final : public c10::TensorImpl {
   static void relabel(c10::TensorImpl* impl, c10::DispatchKeySet before, c10::DispatchKeySet after,
                       c10::Device device) {
     c10::DispatchKeySet& keys = impl->*(&AliasTensor::key_set_);
-    keys = (keys - before) | after;
+    // Bit by bit: the set's own difference leaves backends as they are.
+    keys = c10::DispatchKeySet(c10::DispatchKeySet::RAW,
+                               (keys.raw_repr() & ~before.raw_repr()) | after.raw_repr());
     setDevice(impl, device);
   }
 
