@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -133,3 +134,25 @@ def test_conjugate_bits_are_resolved() -> None:
     x = torch.tensor([1 + 2j, 3 - 1j], device=DEVICE)
     assert (x.conj() * x).tolist() == [5 + 0j, 10 + 0j]
     assert torch._neg_view(x.real).add(1).tolist() == [0.0, -2.0]
+
+
+def test_a_kernel_of_the_programs_own_is_met_with_and_without_a_gradient() -> None:
+    seen = []
+
+    def mine(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        seen.append(x.device.type)
+        return x.clone()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's, of a kernel that stands before another
+        with torch.library._scoped_library("aten", "IMPL") as library:
+            library.impl("maximum", mine, "PrivateUse1")
+            x = _values()
+            torch.maximum(x, x)
+            torch.maximum(_values(requires_grad=True), x)
+            with torch.no_grad():
+                torch.maximum(_values(requires_grad=True), x)
+            with torch.inference_mode():
+                torch.maximum(x, x)
+    assert seen == ["flagos"] * 4
+    assert torch.maximum(x, x + 1).tolist() == [2.0, 3.0, 4.0, 5.0]

@@ -282,9 +282,17 @@ struct Hot<Op, R(Args...)> {
   }
 };
 
+// Under the double's dense key: on to the device's kernel, which a program may have replaced by one of its own.
+template <class Op, class Schema = typename Op::schema>
+struct HotDouble;
+
+template <class Op, class R, class... Args>
+struct HotDouble<Op, R(Args...)> {
+  FLAGOS_HOT static R call(Args... args) { return Op::redispatch(denseKeys(), std::forward<Args>(args)...); }
+};
+
 // In the place of autograd's kernel: does without it where there is nothing to record, which takes about as much
-// time as boxing adds. Autograd's own kernel lies under the same key of the double (see doubleKeys), whose dense
-// kernel is the wrapper as well.
+// time as boxing adds. Autograd's own kernel lies under the same key of the double (see doubleKeys).
 template <class Op, class Schema = typename Op::schema>
 struct HotAutograd;
 
@@ -296,15 +304,15 @@ struct HotAutograd<Op, R(Args...)> {
       return Op::redispatch(doubleKeys(keys), std::forward<Args>(args)...);
     if constexpr (std::is_void_v<R>) {
       const at::AutoDispatchBelowAutograd guard;  // loops over lists count versions in what they call
-      Hot<Op>::call(std::forward<Args>(args)...);
+      Op::redispatch(denseKeys(), std::forward<Args>(args)...);
     } else if constexpr (std::is_same_v<R, at::Tensor&>) {
       const at::AutoDispatchBelowADInplaceOrView guard;
-      at::Tensor& changed = Hot<Op>::call(std::forward<Args>(args)...);
+      at::Tensor& changed = Op::redispatch(denseKeys(), std::forward<Args>(args)...);
       changed.unsafeGetTensorImpl()->bump_version();
       return changed;
     } else {
       const at::AutoDispatchBelowADInplaceOrView guard;
-      return Hot<Op>::call(std::forward<Args>(args)...);
+      return Op::redispatch(denseKeys(), std::forward<Args>(args)...);
     }
   }
 };
@@ -322,7 +330,9 @@ bool registerHot(HotLibraries& libraries, OperatorTraits more) {
   Hot<Op>::traits.keeps_sizes = more.keeps_sizes;
   Hot<Op>::routed =
       c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<RoutedKernel>(*Hot<Op>::record));
-  libraries.add(*Hot<Op>::record, TORCH_FN(Hot<Op>::call), TORCH_FN(HotAutograd<Op>::call));
+  libraries.add(*Hot<Op>::record, torch::CppFunction(TORCH_FN(Hot<Op>::call)),
+                torch::CppFunction(TORCH_FN(HotDouble<Op>::call)),
+                torch::CppFunction(TORCH_FN(HotAutograd<Op>::call)));
   return true;
 }
 

@@ -23,6 +23,8 @@ inline c10::DispatchKeySet doubleKeys(c10::DispatchKeySet keys) {
          c10::DispatchKeySet(c10::BackendComponent::PrivateUse2Bit);
 }
 
+inline c10::DispatchKeySet denseKeys() { return c10::DispatchKeySet(c10::DispatchKey::PrivateUse1); }
+
 // Whether the arguments are dense tensors and nothing else wants to see the call: no subclass or mode of
 // Python's, functionalisation, conjugate bit …
 inline bool isDense(c10::DispatchKeySet keys) noexcept {

@@ -17,15 +17,10 @@ class HotLibraries {
   explicit HotLibraries(c10::DispatchKey backend = c10::DispatchKey::Undefined) : backend_(backend) {}
   // Whether the operator is to get a wrapper: it has none, and the backend knows it.
   bool wants(const c10::OperatorHandle& op) const;
-  template <class Wrapper, class Autograd>
-  void add(const OpRecord& record, Wrapper wrapper, Autograd autograd) {
-    add(record, torch::CppFunction(wrapper), torch::CppFunction(wrapper), torch::CppFunction(autograd));
-  }
-
- private:
   void add(const OpRecord& record, torch::CppFunction wrapper, torch::CppFunction double_wrapper,
            torch::CppFunction autograd);
 
+ private:
   c10::DispatchKey backend_;
 };
 
