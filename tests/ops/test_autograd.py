@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -121,6 +123,40 @@ def test_modes_and_subclasses_see_every_call() -> None:
         torch._foreach_add_([y], 1.0)
     assert seen == ["aten.add.Tensor", "aten.mul_.Tensor", "aten._foreach_add_.Scalar"]
     assert y.tolist() == [5.0, 9.0, 13.0, 17.0]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_fake_tensors_pass_under_pythons_dispatcher(name: str, requires_grad: bool) -> None:
+    """As torch.compile runs them."""
+    with FakeTensorMode() as mode:
+        x = torch.empty(4, device=DEVICE, requires_grad=requires_grad)
+        with enable_python_dispatcher():
+            result = FUNCTIONS[name](x)
+    assert result.device.type == DEVICE
+    assert result.fake_mode is mode
+    assert result.requires_grad == requires_grad
+
+
+def test_compiled_functions_run_and_train() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * 2 + 1, 0).square().sum()
+
+    grads = []
+    for function in (step, torch.compile(step, backend="aot_eager", fullgraph=True)):
+        x = _values(requires_grad=True)
+        function(x).backward()
+        grads.append(x.grad)
+    assert torch.equal(grads[0].cpu(), grads[1].cpu())
+
+
+def test_lists_of_inference_tensors_are_refused_as_on_the_host() -> None:
+    for device in (DEVICE, "cpu"):
+        with torch.inference_mode():
+            x = torch.ones(2).to(device)
+            torch._foreach_add_([x], 1.0)
+        with pytest.raises(RuntimeError, match=r"[Ii]nference tensor"):
+            torch._foreach_add_([x], 1.0)
 
 
 def test_results_have_the_keys_of_any_tensor_of_the_device() -> None:

@@ -18,8 +18,12 @@ namespace flagos::ops {
 // every backend, and pass on the keys they are called with. Nobody has tensors of it.
 inline constexpr c10::DispatchKey kDouble = c10::DispatchKey::PrivateUse2;
 
+// The keys from autograd's downwards: called by Python's dispatcher a kernel is given those above it as well, and
+// would come back here for ever.
 inline c10::DispatchKeySet doubleKeys(c10::DispatchKeySet keys) {
-  return keys.remove_backend(c10::BackendComponent::PrivateUse1Bit) |
+  constexpr c10::DispatchKeySet from_autograd =
+      c10::after_autograd_keyset | c10::DispatchKeySet(c10::DispatchKey::AutogradFunctionality);
+  return (keys & from_autograd).remove_backend(c10::BackendComponent::PrivateUse1Bit) |
          c10::DispatchKeySet(c10::BackendComponent::PrivateUse2Bit);
 }
 

@@ -99,8 +99,7 @@ class OperatorCall {
   // Counts a change of a tensor whose alias counted on a counter of its own, where the operator is one that
   // counts. For each written element of a list.
   void countVersion(const at::Tensor& tensor) const {
-    if (traits_.elementwise && zero_copy_ && !tensor.is_inference())
-      tensor.unsafeGetTensorImpl()->bump_version();
+    if (traits_.elementwise && zero_copy_) tensor.unsafeGetTensorImpl()->bump_version();
   }
 
   // What the caller gets for a tensor that the kernel returned: the argument itself, a view of an argument,
