@@ -228,6 +228,15 @@ def test_result_file_and_page(tmp_path: Path) -> None:
     assert again["command"] == "python -m torch_fl.testing.ops run"
 
 
+def _in_workers(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every worker run a program when it starts."""
+    (folder / "sitecustomize.py").write_text(
+        "import sys\nif 'worker' in sys.orig_argv:\n"
+        + "".join(f"    {line}\n" for line in program.splitlines() if line)
+    )
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
+
+
 _CRASHING = """
 import os, signal
 from torch_fl.testing.ops import checks
@@ -245,11 +254,7 @@ worker.run_check = run_check
 
 
 def test_crash_and_hang_cost_one_entry_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys\nif 'worker' in sys.orig_argv:\n"
-        + "".join(f"    {line}\n" for line in _CRASHING.splitlines() if line)
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    _in_workers(_CRASHING, tmp_path, monkeypatch)
     found: list[Entry] = []
     jobs = [
         database.Job("abs", "float32", ("forward", "strided", "edge", "inplace")),
@@ -266,7 +271,6 @@ def test_crash_and_hang_cost_one_entry_each(tmp_path: Path, monkeypatch: pytest.
 
 
 _LOSING = """
-original = None
 from torch_fl.testing.ops import attempt, checks
 original = checks.run_check
 def run_check(subject, check):
@@ -281,11 +285,7 @@ worker.run_check = run_check
 
 def test_lost_device_costs_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows runs in a new process, for the old one's device takes no more work."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys\nif 'worker' in sys.orig_argv:\n"
-        + "".join(f"    {line}\n" for line in _LOSING.splitlines() if line)
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    _in_workers(_LOSING, tmp_path, monkeypatch)
     found: list[Entry] = []
     jobs = [database.Job("abs", "float32", ("forward", "strided", "edge", "inplace"))]
     Runner(attempt.Config("cpu", max_samples=2), 1, 60.0, found.append).run(jobs)

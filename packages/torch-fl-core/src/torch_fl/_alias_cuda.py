@@ -12,12 +12,13 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from torch_fl_base import _env, _log, _native, autoload
+from torch_fl_base._undo import Undoable
 
 _ALIAS = "cuda"
 _lock = threading.Lock()
@@ -26,7 +27,7 @@ _undo: list[Callable[[], None]] = []
 """What gives everything back, in the order it was changed."""
 
 
-class alias_cuda:
+class alias_cuda(Undoable):
     """Let `cuda` mean flagos: `device="cuda"`, `.cuda()`, `torch.device("cuda")`, autocast, torch.cuda.*.
 
     In effect for the whole process from the call until `undo`, or for a `with` block; several may be in
@@ -54,17 +55,6 @@ class alias_cuda:
             if self._on:
                 self._on = False
                 _leave()
-
-    def __enter__(self) -> alias_cuda:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.undo()
 
 
 def follow_environment() -> None:

@@ -49,7 +49,7 @@ def claim(explicit: bool) -> None:
             native = _native.load()
             native.ops.register()
             native.devices.allow_emulated()
-    if _env.ALIAS_CUDA.read():
+    if _fault is None and _env.ALIAS_CUDA.read():
         _native.load_part("torch_fl._alias_cuda").follow_environment()
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
-from types import TracebackType
 from typing import Any
 
 import torch
 
+from torch_fl_base._undo import Undoable
+
 _KINDS = (torch.Tensor, torch.nn.Parameter)
 
 
-class send_copies:
+class send_copies(Undoable):
     """Let torch.multiprocessing send the values of flagos tensors, through shared host memory; not the memory
     itself.
 
@@ -37,17 +38,6 @@ class send_copies:
         """Let torch refuse again."""
         for kind, reduce in self._before.items():
             ForkingPickler.register(kind, reduce)
-
-    def __enter__(self) -> send_copies:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.undo()
 
 
 def _reducer(otherwise: Callable[[Any], Any]) -> Callable[[torch.Tensor], Any]:

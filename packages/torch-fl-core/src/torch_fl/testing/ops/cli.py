@@ -190,8 +190,8 @@ def _run(options: argparse.Namespace, arguments: list[str]) -> int:
     with _progress(sum(len(job.checks) for job in jobs)) as show:
 
         def on_entry(entry: Entry) -> None:
-            entries.append(entry)
             known = expected.apply([entry], expectations, mode)[0]
+            entries.append(known)
             counts[known.status] += 1
             show(known, counts)
 
@@ -202,9 +202,8 @@ def _run(options: argparse.Namespace, arguments: list[str]) -> int:
             return 2
     whole = options.slice == "full" and not (options.ops or options.dtypes or options.checks)
     selection = options.slice if not (options.ops or options.dtypes or options.checks) else "part"
-    final = expected.apply(entries, expectations, mode)
     result = results.document(
-        final,
+        entries,
         device=options.device,
         mode=mode,
         selection=selection,
@@ -216,7 +215,7 @@ def _run(options: argparse.Namespace, arguments: list[str]) -> int:
     if options.output:
         results.write(result, options.output)
     _print(result, grouped=False)
-    stale = expected.unused(final, expectations, mode) if whole else []
+    stale = expected.unused(entries, expectations, mode) if whole else []
     for item in stale:
         print(
             f"no entry matches the expected failure {list(item.ops)} {list(item.dtypes)} {list(item.checks)}"
